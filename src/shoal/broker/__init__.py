@@ -1,0 +1,1 @@
+"""The broker: asyncio around wire, group and log."""

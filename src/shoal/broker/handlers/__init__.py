@@ -1,0 +1,1 @@
+"""One module per API: from a request to a response."""

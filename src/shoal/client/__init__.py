@@ -1,0 +1,1 @@
+"""The clients: asyncio around wire, group.member and records."""

@@ -1,0 +1,1 @@
+"""The lab: how groups were rebalanced, then and now, in virtual time."""

@@ -1,0 +1,1 @@
+"""The Spark data source, sink and analytics (extra: spark)."""

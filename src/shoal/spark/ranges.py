@@ -1,0 +1,1 @@
+"""Offset ranges, Spark offsets and tasks. Pure: values in, values out."""

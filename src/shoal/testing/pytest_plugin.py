@@ -1,0 +1,1 @@
+"""Found by pytest through the entry point: the fixtures of shoal.testing."""

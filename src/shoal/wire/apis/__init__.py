@@ -1,0 +1,1 @@
+"""One module per API of the protocol: request and response, every version at once."""
