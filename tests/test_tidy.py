@@ -1,0 +1,92 @@
+"""Style that a program can check: sizes, banned words, leftovers, a test beside each module."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+BANNED_NAMES = {"utils", "util", "common", "helpers", "base", "core", "models", "interfaces"}
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX)\b")
+DANGEROUS = re.compile(r"\b(pickle\.loads?|yaml\.load\(|yaml\.unsafe_load|eval\()")
+THIS_MACHINE = re.compile(r"/(work|root)/|/tmp/(bash_jobs|shoal)")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    shown = subprocess.run(
+        ["git", "ls-files", "--", *patterns], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return [path for line in shown.stdout.splitlines() if (path := ROOT / line).is_file()]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_module_is_small_enough_to_read(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= FILE_LINES_MAX, f"{lines} lines: look for a seam"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_functions_fit_on_a_screen(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+            length = (node.end_lineno or 0) - first.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_names_say_something_and_nothing_is_left_over(path: Path) -> None:
+    assert path.stem not in BANNED_NAMES
+    text = path.read_text()
+    assert not LEFTOVERS.search(text)
+    assert not DANGEROUS.search(text)
+
+
+def test_only_disk_opens_files_in_the_log() -> None:
+    for path in (ROOT / "src" / "shoal" / "log").glob("*.py"):
+        if path.stem == "disk":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "open", f"{path.name}:{node.lineno}"
+
+
+def test_secrets_are_compared_in_constant_time() -> None:
+    # CVE-2021-38153: a byte-wise comparison of a proof tells how much of it was right.
+    suspicious = re.compile(r"(proof|password|signature|stored_key|digest\w*)\s*[!=]=")
+    for path in SOURCES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if suspicious.search(line) and "None" not in line:
+                pytest.fail(f"{relative(path)}:{number}: use hmac.compare_digest: {line.strip()}")
+
+
+def test_no_tracked_file_names_this_machine() -> None:
+    for path in tracked("*.py", "*.md", "*.toml", "*.yml", "Makefile", ".ci/*"):
+        if path == Path(__file__).resolve():
+            continue
+        match = THIS_MACHINE.search(path.read_text(errors="replace"))
+        assert match is None, f"{relative(path)} names {match[0] if match else ''}"
+
+
+def test_every_module_has_a_test_file_of_its_package() -> None:
+    packages = {path.parent.name for path in SOURCES if path.parent.parent.name == "shoal"}
+    for package in packages - {"handlers", "apis"}:
+        assert list((ROOT / "tests" / package).glob("test_*.py")), f"tests/{package} is empty"
