@@ -1,7 +1,118 @@
-"""Entry point of the ``shoal`` command."""
+"""Entry point of the ``shoal`` command.
+
+Rule: a command's module is imported when the command runs, not before. ``shoal --help`` reads the
+table below and nothing else, so it answers at once and works without Arrow, Spark or Java.
+
+Exit codes: 0 done; 1 the world said no (one line on standard error); 2 wrong usage;
+130 interrupted; others are named in the help of the command that uses them.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from shoal._version import __version__
+from shoal.errors import ShoalError
+
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+
+class _Entry(NamedTuple):
+    module: str
+    help: str
+
+
+COMMANDS: Final[dict[str, _Entry]] = {
+    "demo": _Entry("shoal.cli.demo", "The main job, everything embedded: broker, group, Spark."),
+    "serve": _Entry("shoal.cli.serve", "Run a broker on this machine."),
+    "topic": _Entry("shoal.cli.topic", "List, create, describe, alter and delete topics."),
+    "produce": _Entry("shoal.cli.produce", "Write records from standard input or files."),
+    "consume": _Entry("shoal.cli.consume", "Read records, in a group or from partitions."),
+    "group": _Entry("shoal.cli.group", "List, describe, watch and reset consumer groups."),
+    "plan": _Entry("shoal.cli.plan", "What moves, and who waits, before a change is made."),
+    "why": _Entry("shoal.cli.why", "What is wrong with a group, and what to do."),
+    "lab": _Entry("shoal.cli.lab", "How groups were rebalanced, then and now, side by side."),
+    "log": _Entry("shoal.cli.log", "Dump, verify and repair log directories."),
+    "user": _Entry("shoal.cli.user", "Manage the users of a broker."),
+    "fleet": _Entry("shoal.cli.fleet", "Reports over many groups, with Spark."),
+    "version": _Entry("shoal.cli.version", "Versions of Shoal and of what it found."),
+}
+
+
+class _LazyCommands(TyperGroup):
+    """Shows the table in help and completion; imports a command when it is about to run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the base names it
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the base names it
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else TyperCommand(cmd_name, help=entry.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            command = typer.main.get_command(import_module(COMMANDS[name].module).app)
+            command.name = name
+        return name, command, rest
+
+
+app = typer.Typer(
+    name="shoal",
+    cls=_LazyCommands,
+    help="Kafka's consumer groups for Python and Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shoal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """Kafka's consumer groups for Python and Spark."""
+
+
+# The group suggests the nearest name for an unknown one from this mapping.
+app.info.name = "shoal"
+
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; every expected failure is one line."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
+    command.commands = {name: command.get_command(None, name) for name in COMMANDS}
+    try:
+        command(prog_name="shoal")
+    except ShoalError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader went away (`| head`). Standard output is closed for good, so that the
+        # interpreter does not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _fail(text: str) -> None:
+    print(f"shoal: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)
