@@ -1,0 +1,741 @@
+"""One record batch of Kafka's format v2: read it, check it, write it, patch it in place.
+
+Rule: this file is the reference. It is plain Python on ``struct``; whatever the C kernel does
+must come to the same result as the loops here, and errors are always worded here.
+
+Layout, big endian. ``length`` counts the bytes behind itself; the checksum covers bytes 21 to
+the end, so that a broker may set the first 16 bytes without computing it again.
+
+     0 base_offset i64        21 attributes i16          43 producer_id i64
+     8 length i32             23 last_offset_delta i32   51 producer_epoch i16
+    12 leader_epoch i32       27 base_timestamp i64      53 base_sequence i32
+    16 magic i8 = 2           35 max_timestamp i64       57 record_count i32
+    17 crc u32                                           61 records, compressed as one block
+
+    attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+    (base_timestamp then holds the horizon, and records count from it all the same)
+
+    record: length, attributes i8, timestamp_delta (64 bit), offset_delta, key length, key,
+    value length, value, header count, then per header: key length, key, value length, value.
+    Lengths are zigzag varints; -1 is null for keys, values and header values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from shoal.errors import BatchTooLargeError, CorruptDataError, UnsupportedFormatError
+from shoal.records import compression
+from shoal.records.checksum import Buffer, crc32c
+from shoal.types import Header, TimestampType
+
+HEADER_SIZE: Final = 61
+#: A batch may inflate to this many bytes; zstd reaches 32,000 : 1, so there must be a limit.
+LIMIT_BYTES: Final = 64 * 1024 * 1024
+#: The smallest record: seven fields of one byte each.
+RECORD_SIZE_MIN: Final = 7
+
+_LENGTH_FROM: Final = 12  # what ``length`` counts begins here
+_CRC_FROM: Final = 21
+_MESSAGE_SIZE_MIN: Final = 14  # what formats 0 and 1 need behind ``length``
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qi")
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_CONTROL_VALUE: Final = struct.Struct(">hi")
+
+_CODEC: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_DELETE_HORIZON: Final = 0x40
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+#: Offset, timestamp_ms, key, value, headers: what ``RawRecord`` names.
+Fields = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
+#: Key, value, headers, timestamp_ms: what a producer hands in.
+NewRecord = tuple[bytes | None, bytes | None, Sequence[Header], int]
+
+
+class RawRecord(NamedTuple):
+    """One record, its deltas resolved."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records. The fields stand in the order of the bytes."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, its first twelve bytes included."""
+        return self.length + _LENGTH_FROM
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence numbers wrap from 2^31 - 1 to 0."""
+        if self.base_sequence < 0:
+            return self.base_sequence
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & _LOG_APPEND_TIME:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """A marker of the transaction coordinator; applications never see its records."""
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when compaction may drop the tombstones in this batch (KIP-534)."""
+        return self.base_timestamp_ms if self.has_delete_horizon else None
+
+
+# Reading ------------------------------------------------------------------------------------
+
+
+def batch_size(data: Buffer, position: int = 0) -> int:
+    """The size of the batch at ``position``, from its first twelve bytes alone."""
+    if len(data) - position < _LENGTH_FROM:
+        raise CorruptDataError(
+            f"{max(0, len(data) - position)} bytes left, a batch's length needs {_LENGTH_FROM}",
+            position=position,
+        )
+    length: int = _PREFIX.unpack_from(data, position)[1]
+    if length < _MESSAGE_SIZE_MIN:
+        raise CorruptDataError(f"batch length {length} is impossible", position=position)
+    return length + _LENGTH_FROM
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``; the records behind it need not be there.
+
+    Raises:
+        UnsupportedFormatError: message format 0 or 1.
+        CorruptDataError: too few bytes, or fields which contradict each other.
+    """
+    left = len(data) - position
+    if left < HEADER_SIZE:
+        # A whole message of an old format may be shorter than our header; say so if it is one.
+        if left > 16 and data[position + 16] in (0, 1) and batch_size(data, position) <= left:
+            raise _old_format(data[position + 16], position)
+        raise CorruptDataError(
+            f"{max(0, left)} bytes left, a batch header needs {HEADER_SIZE}", position=position
+        )
+    header = BatchHeader._make(_HEADER.unpack_from(data, position))
+    if (
+        header.magic == 2
+        and header.length >= HEADER_SIZE - _LENGTH_FROM
+        and 0 <= header.record_count <= header.last_offset_delta + 1
+        and header.last_offset_delta >= 0
+        and 0 <= header.base_offset <= _INT64_MAX - header.last_offset_delta
+    ):
+        return header
+    raise _header_fault(header, position)
+
+
+def _old_format(magic: int, position: int) -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        f"message format {magic} (before Kafka 0.11) is not supported, only format 2; "
+        "let a Kafka 3.x broker rewrite the topic",
+        position=position,
+    )
+
+
+def _header_fault(header: BatchHeader, position: int) -> CorruptDataError:
+    if header.length < _MESSAGE_SIZE_MIN:
+        return CorruptDataError(f"batch length {header.length} is impossible", position=position)
+    if header.magic in (0, 1):
+        return _old_format(header.magic, position)
+    if header.magic != 2:
+        return CorruptDataError(f"magic {header.magic} is no batch format", position=position)
+    if header.length < HEADER_SIZE - _LENGTH_FROM:
+        return CorruptDataError(f"batch length {header.length} is impossible", position=position)
+    return CorruptDataError(
+        f"{header.record_count} records do not fit the offsets from {header.base_offset} "
+        f"with last delta {header.last_offset_delta}",
+        position=position,
+    )
+
+
+def checksum_holds(data: Buffer, position: int = 0, size: int | None = None) -> bool:
+    """Do the bytes of this batch match its checksum? False too if some are missing."""
+    if size is None:
+        size = batch_size(data, position)
+    if size < HEADER_SIZE or len(data) - position < size:
+        return False
+    stored = int.from_bytes(data[position + 17 : position + 21], "big")
+    return crc32c(memoryview(data)[position + _CRC_FROM : position + size]) == stored
+
+
+def iter_headers(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches in ``data``.
+
+    A fetch may end in the middle of a batch; that last one is left out. Anything else that is
+    not a batch raises ``CorruptDataError`` with its position.
+    """
+    position, end = 0, len(data)
+    while end - position >= _LENGTH_FROM and batch_size(data, position) <= end - position:
+        header = read_header(data, position)
+        yield position, header
+        position += header.size_bytes
+
+
+def next_offset(data: Buffer, offset: int) -> int:
+    """Where to fetch next after the whole batches in ``data``; ``offset`` if there are none.
+
+    Not the last record plus one: compaction leaves batches whose last offsets are gone.
+    """
+    for _, header in iter_headers(data):
+        offset = max(offset, header.next_offset)
+    return offset
+
+
+def decode_batch(
+    data: Buffer, position: int = 0, *, check_crc: bool = True, limit_bytes: int = LIMIT_BYTES
+) -> list[RawRecord]:
+    """Every record of the batch at ``position``, a control batch's too.
+
+    Raises:
+        CorruptDataError: the batch is cut, its checksum fails or its lengths disagree.
+        BatchTooLargeError: it inflates to more than ``limit_bytes``.
+    """
+    header = read_header(data, position)
+    body = read_body(data, position, header, check_crc=check_crc, limit_bytes=limit_bytes)
+    return list(map(RawRecord._make, parse_records(body, header, position)))
+
+
+def read_body(
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    check_crc: bool = True,
+    limit_bytes: int = LIMIT_BYTES,
+) -> bytes:
+    """The bytes of the records, inflated."""
+    size = header.size_bytes
+    if len(data) - position < size:
+        raise corrupt(header, position, f"{len(data) - position} bytes of {size} are there")
+    if check_crc and not checksum_holds(data, position, size):
+        raise corrupt(header, position, "its checksum fails")
+    packed = memoryview(data)[position + HEADER_SIZE : position + size]
+    if header.codec == compression.Codec.NONE:
+        body = bytes(packed)
+    else:
+        body = bytes(inflate(packed, position, header, limit_bytes))
+    if header.record_count * RECORD_SIZE_MIN > len(body):
+        reason = f"{header.record_count} records cannot fit into {len(body)} bytes"
+        raise corrupt(header, position, reason)
+    return body
+
+
+def inflate(packed: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> Buffer:
+    """Decompress a batch's records; errors name the batch."""
+    try:
+        return compression.decompress(header.codec, packed, limit_bytes=limit_bytes)
+    except BatchTooLargeError:
+        raise BatchTooLargeError(limit_bytes, base_offset=header.base_offset) from None
+    except CorruptDataError as error:
+        raise corrupt(header, position, error.reason) from None
+
+
+def corrupt(header: BatchHeader, position: int, reason: str) -> CorruptDataError:
+    return CorruptDataError(f"batch at offset {header.base_offset}: {reason}", position=position)
+
+
+def parse_records(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
+    """The records in an inflated body, as plain tuples in the order of ``RawRecord``.
+
+    The whole cost of reading without the C kernel is in this loop. So varints of one and two
+    bytes are read in line, and one comparison at a record's end stands for all the lengths in
+    it: the position only grows, so if it ends where the record ends it never left the record.
+    """
+    records: list[Fields] = []
+    append = records.append
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp_ms
+    last_delta, size = header.last_offset_delta, len(body)
+    append_time = header.max_timestamp_ms if header.attributes & _LOG_APPEND_TIME else None
+    previous = -1
+    p = 0
+    try:
+        for index in range(header.record_count):
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            end = p + (n >> 1)
+            if n & 1 or end > size:
+                raise corrupt(header, position, f"record {index} is longer than the batch")
+            p += 1  # attributes: none are defined
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 64)
+            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            delta = (n >> 1) ^ -(n & 1)
+            if not previous < delta <= last_delta:
+                raise corrupt(header, position, f"record {index} has offset delta {delta}")
+            previous = delta
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            if n & 1:
+                if n != 1:
+                    raise corrupt(header, position, f"record {index} has a negative key length")
+                key = None
+            else:
+                start, p = p, p + (n >> 1)
+                key = body[start:p]
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            if n & 1:
+                if n != 1:
+                    raise corrupt(header, position, f"record {index} has a negative value length")
+                value = None
+            else:
+                start, p = p, p + (n >> 1)
+                value = body[start:p]
+
+            headers: Sequence[Header] = ()
+            if body[p]:
+                headers, p = _read_headers(body, p, end)
+            else:
+                p += 1
+            if p != end:
+                raise corrupt(header, position, f"record {index}'s fields do not fill its length")
+            if append_time is not None:
+                timestamp = append_time
+            elif not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise corrupt(header, position, f"record {index}'s timestamp overflows")
+            append((base_offset + delta, timestamp, key, value, headers))
+    except IndexError:
+        raise corrupt(header, position, "a record is cut off") from None
+    except _VarintError:
+        raise corrupt(header, position, f"record {len(records)} has a malformed number") from None
+    if p != size:
+        raise corrupt(header, position, f"{size - p} bytes are left over behind the last record")
+    return records
+
+
+class _VarintError(Exception):
+    """Caught in this file: the message needs the batch, which the number does not know."""
+
+
+def _varint_tail(body: bytes, p: int, bits: int) -> tuple[int, int]:
+    """The unsigned number at ``p`` and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = body[p]
+        p += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise _VarintError
+    if value >> bits:
+        raise _VarintError
+    return value, p
+
+
+def _read_headers(body: bytes, p: int, end: int) -> tuple[Sequence[Header], int]:
+    number, p = _varint_tail(body, p, 32)
+    count = number >> 1
+    if number & 1 or count > (end - p) // 2:
+        raise _VarintError
+    headers: list[Header] = []
+    for _ in range(count):
+        number, p = _varint_tail(body, p, 32)
+        if number & 1:
+            raise _VarintError
+        start, p = p, p + (number >> 1)
+        # Java's reader replaces what is not UTF-8; a consumer must not get stuck on it.
+        key = body[start:p].decode("utf-8", "replace")
+        number, p = _varint_tail(body, p, 32)
+        if number & 1:
+            if number != 1:
+                raise _VarintError
+            headers.append((key, None))
+        else:
+            start, p = p, p + (number >> 1)
+            headers.append((key, body[start:p]))
+    return headers, p
+
+
+# Writing ------------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    """A signed number as a zigzag varint of up to 64 bits."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE: Final = [bytes([value]) for value in range(128)]
+_NULL: Final = varint(-1)
+
+
+def varint_size(value: int) -> int:
+    if -64 <= value < 64:
+        return 1
+    return (((value << 1) ^ (value >> 63)).bit_length() + 6) // 7
+
+
+def record_size(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+) -> int:
+    """How many bytes ``encode_batch`` will use for this record."""
+    size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(len(headers))
+    size += 1 if key is None else varint_size(len(key)) + len(key)
+    size += 1 if value is None else varint_size(len(value)) + len(value)
+    for name, content in headers:
+        length = len(name) if name.isascii() else len(name.encode())
+        size += varint_size(length) + length
+        size += 1 if content is None else varint_size(len(content)) + len(content)
+    return size + varint_size(size)
+
+
+def _encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+) -> bytes:
+    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    parts += (_NULL,) if key is None else (varint(len(key)), key)
+    parts += (_NULL,) if value is None else (varint(len(value)), value)
+    parts.append(varint(len(headers)))
+    for name, content in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        parts += (_NULL,) if content is None else (varint(len(content)), content)
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    offsets: Sequence[int] | None = None,
+    last_offset: int | None = None,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    max_timestamp_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+    leader_epoch: int = -1,
+) -> bytes:
+    """One batch of ``(key, value, headers, timestamp_ms)`` records.
+
+    Args:
+        offsets: each record's offset, rising; without it they count up from ``base_offset``.
+        last_offset: what the batch reaches to when compaction took the records at its end (or
+            all of them).
+        max_timestamp_ms: under LOG_APPEND_TIME the time of every record. By default the
+            largest timestamp given, as Kafka demands under CREATE_TIME.
+        delete_horizon_ms: stored as the base timestamp (KIP-534).
+    """
+    if offsets is None:
+        deltas: Sequence[int] = range(len(records))
+    else:
+        deltas = [offset - base_offset for offset in offsets]
+    base_timestamp = records[0][3] if records else -1
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    if max_timestamp_ms is None:
+        max_timestamp_ms = max((record[3] for record in records), default=-1)
+    body = b"".join(
+        [
+            _encode_record(delta, timestamp_ms - base_timestamp, key, value, headers)
+            for delta, (key, value, headers, timestamp_ms) in zip(deltas, records, strict=True)
+        ]
+    )
+    last_delta = deltas[-1] if records else 0
+    if last_offset is not None:
+        assert last_offset - base_offset >= last_delta
+        last_delta = last_offset - base_offset
+    attributes = (
+        codec
+        | (timestamp_type and _LOG_APPEND_TIME)
+        | (is_transactional and _TRANSACTIONAL)
+        | (is_control and _CONTROL)
+        | (delete_horizon_ms is not None and _DELETE_HORIZON)
+    )
+    if codec != compression.Codec.NONE:
+        body = compression.compress(codec, body, level)
+    return seal(
+        body,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=last_delta,
+        base_timestamp_ms=base_timestamp,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+
+
+def seal(
+    body: Buffer,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> bytes:
+    """Put the header and the checksum in front of encoded (and compressed) records."""
+    batch = bytearray(HEADER_SIZE)
+    batch += body
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - _LENGTH_FROM,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    _write_checksum(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def _write_checksum(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    with memoryview(buffer)[position + _CRC_FROM : position + size] as covered:
+        crc = crc32c(covered)
+    struct.pack_into(">I", buffer, position + 17, crc)
+
+
+def assign_offsets(
+    buffer: bytearray | memoryview,
+    position: int = 0,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    log_append_time_ms: int | None = None,
+) -> None:
+    """Give a produced batch its place in the log, in place.
+
+    Offset and leader epoch lie outside the checksum. Only a topic with LogAppendTime changes
+    bytes under it (timestamp type, max timestamp), and only then is it computed anew.
+    """
+    struct.pack_into(">q", buffer, position, base_offset)
+    struct.pack_into(">i", buffer, position + 12, leader_epoch)
+    if log_append_time_ms is not None:
+        attributes = struct.unpack_from(">h", buffer, position + 21)[0] | _LOG_APPEND_TIME
+        struct.pack_into(">h", buffer, position + 21, attributes)
+        struct.pack_into(">q", buffer, position + 35, log_append_time_ms)
+        _write_checksum(buffer, position, batch_size(buffer, position))
+
+
+# Transaction markers ------------------------------------------------------------------------
+
+
+def encode_marker(
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    coordinator_epoch: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """The control batch which ends a producer's transaction in one partition."""
+    record: NewRecord = (
+        _CONTROL_KEY.pack(0, commit),
+        _CONTROL_VALUE.pack(0, coordinator_epoch),
+        (),
+        timestamp_ms,
+    )
+    return encode_batch(
+        [record],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def is_abort_marker(data: Buffer, position: int = 0, *, check_crc: bool = True) -> bool:
+    """Does this control batch say that its producer's transaction was aborted?"""
+    for record in decode_batch(data, position, check_crc=check_crc):
+        if record.key is None or len(record.key) < _CONTROL_KEY.size:
+            raise CorruptDataError("a control record has no type", position=position)
+        return bool(_CONTROL_KEY.unpack_from(record.key)[1] == 0)
+    return False  # compaction emptied it
+
+
+# A producer's open batch --------------------------------------------------------------------
+
+
+class BatchBuilder:
+    """Records for one partition on their way into one batch of bounded size.
+
+    The size is counted before compression: it is a bound that holds, not an estimate.
+    """
+
+    __slots__ = ("_records", "limit_bytes", "size_bytes")
+
+    def __init__(self, *, limit_bytes: int = 16 * 1024) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = HEADER_SIZE
+        self._records: list[NewRecord] = []
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int = -1,
+    ) -> bool:
+        """Take the record, or return False if it does not fit any more.
+
+        The first record is always taken, however large: the limit is for batching; whether a
+        record is too large for the topic is its owner's decision.
+        """
+        records = self._records
+        delta = timestamp_ms - records[0][3] if records else 0
+        size = self.size_bytes + record_size(len(records), delta, key, value, headers)
+        if size > self.limit_bytes and records:
+            return False
+        self.size_bytes = size
+        records.append((key, value, headers, timestamp_ms))
+        return True
+
+    def build(
+        self,
+        *,
+        codec: int = 0,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+    ) -> bytes:
+        """The batch. The builder keeps its records: a retry may build again."""
+        return encode_batch(
+            self._records,
+            codec=codec,
+            level=level,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
