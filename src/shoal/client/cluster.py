@@ -1,0 +1,308 @@
+"""The cluster as a client sees it: metadata kept fresh, and a way to ask any of its brokers.
+
+Rule: this module knows *where* a request goes, never what it means. It keeps three things: the
+metadata, the links, and which broker coordinates which group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Final, TypeVar
+
+from shoal.client.config import ConnectionConfig
+from shoal.client.links import Address, Lane, Link, Links
+from shoal.client.metadata import Metadata, merged
+from shoal.client.reactions import Reaction, reaction
+from shoal.client.timing import Backoff, Deadline
+from shoal.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    ErrorCode,
+    RequestTimeoutError,
+    RetriableError,
+    error_for,
+)
+from shoal.types import Node, TopicPartition
+from shoal.wire.apis.find_coordinator import FindCoordinatorRequest
+from shoal.wire.apis.metadata import MetadataRequest, MetadataResponse
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+RETRIED: Final = (RetriableError, ConnectionFailedError, RequestTimeoutError)
+
+
+class Cluster:
+    """Shared by everything one client does. Lives on the engine's loop."""
+
+    def __init__(
+        self, config: ConnectionConfig, links: Links, *, auto_create_topics: bool = False
+    ) -> None:
+        self.config = config
+        self.metadata = Metadata()
+        self.on_update: list[Callable[[Metadata, frozenset[str] | None], None]] = []
+        self._links = links
+        self._bootstrap = config.addresses()
+        self._auto_create_topics = auto_create_topics
+        self._interest: set[str] | None = set()
+        self._coordinators: dict[str, Node] = {}
+        self._refresh_lock = asyncio.Lock()
+        self._stale = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._refresh_count = 0
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        message: Any,
+        *,
+        node_id: int | None = None,
+        lane: Lane = Lane.MAIN,
+        deadline: Deadline | None = None,
+        timeout_s: float | None = None,
+        up_to: int | None = None,
+    ) -> Any:
+        """One request to one broker (any, if ``node_id`` is ``None``), no retry.
+
+        Raises:
+            ConnectionFailedError: the broker cannot be reached, or went away meanwhile.
+            RequestTimeoutError: ``deadline`` passed, or there was no answer in time.
+        """
+        limit = deadline or Deadline(self.config.request_timeout_ms / 1000)
+        try:
+            async with asyncio.timeout(None if limit.timeout_s is None else limit.left_s):
+                connection = await self._link(node_id, lane).connection()
+                version = connection.version_of(message.api_key, up_to=up_to)
+                return await connection.send(message, timeout_s=timeout_s, version=version)
+        except RequestTimeoutError:
+            raise
+        except TimeoutError:
+            where = "a broker" if node_id is None else f"broker {node_id}"
+            raise RequestTimeoutError(
+                f"{where} did not answer within {limit.timeout_s:g} s"
+            ) from None
+
+    def link(self, node_id: int, lane: Lane) -> Link:
+        """The way to a known node.
+
+        Raises:
+            ConnectionFailedError: the node is not in the metadata (any more).
+        """
+        return self._link(node_id, lane)
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """Repeat ``attempt`` while it fails with something that may pass, until ``deadline``.
+
+        Raises:
+            RequestTimeoutError: time is up; the last failure is the cause.
+        """
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            try:
+                return await attempt()
+            except RETRIED as error:
+                pause_s = backoff.next_s()
+                if pause_s >= deadline.left_s:
+                    if deadline.timeout_s is None:
+                        raise
+                    raise RequestTimeoutError(
+                        f"gave up after {deadline.timeout_s:g} s; last failure: {error}"
+                    ) from error
+                await asyncio.sleep(pause_s)
+
+    def _link(self, node_id: int | None, lane: Lane) -> Link:
+        if node_id is None:
+            return self._any_link()
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            node = next((n for n in self._coordinators.values() if n.id == node_id), None)
+        if node is None:
+            self.mark_stale()
+            raise ConnectionFailedError(f"broker {node_id} is not in the cluster's metadata")
+        return self._links.to((node.host, node.port), lane)
+
+    def _any_link(self) -> Link:
+        known: list[Address] = [(n.host, n.port) for n in self.metadata.nodes.values()]
+        busy = self._links.least_busy(known)
+        if busy is not None:
+            return busy
+        # Every known broker failed lately: start again from the bootstrap addresses (KIP-899).
+        for addresses in (known, self._bootstrap):
+            rested = [a for a in addresses if not self._links.to(a).is_resting]
+            if rested:
+                return self._links.to(random.choice(rested))
+        return self._links.to(random.choice(known + self._bootstrap))
+
+    # --- metadata -------------------------------------------------------------------------------
+
+    def watch(self, topics: Iterable[str] | None) -> None:
+        """Which topics later refreshes ask about; ``None``: all."""
+        self._interest = None if topics is None else set(topics)
+        self._keep_fresh()
+
+    def watch_also(self, topic: str) -> None:
+        if self._interest is not None:
+            self._interest.add(topic)
+        self._keep_fresh()
+
+    def mark_stale(self) -> None:
+        """Something contradicted the metadata: refresh soon, in the background."""
+        self._stale.set()
+        self._keep_fresh()
+
+    async def refresh(
+        self, topics: Collection[str] | None, deadline: Deadline | None = None
+    ) -> Metadata:
+        """Ask now about ``topics`` (``None``: all), once. See ``ask`` for what it raises."""
+        asked = None if topics is None else frozenset(topics)
+        async with self._refresh_lock:
+            request = MetadataRequest(
+                topics=None if asked is None else [_wanted(name) for name in sorted(asked)],
+                allow_auto_topic_creation=self._auto_create_topics,
+            )
+            answer: MetadataResponse = await self.ask(request, deadline=deadline)
+            self.metadata = merged(self.metadata, answer, asked)
+            self._refresh_count += 1
+        for listener in list(self.on_update):
+            listener(self.metadata, asked)
+        return self.metadata
+
+    async def topics(self, names: Collection[str], deadline: Deadline) -> Metadata:
+        """Metadata in which every one of ``names`` is described, asking until it is.
+
+        Raises:
+            BrokerError: a broker refuses to speak about one of them.
+            RequestTimeoutError: one of them is unknown until ``deadline``.
+        """
+
+        async def attempt() -> Metadata:
+            missing = [name for name in names if name not in self.metadata.topics]
+            if not missing:
+                return self.metadata
+            found = await self.refresh(missing, deadline)
+            for name in missing:
+                code = found.errors.get(name)
+                if code is not None and reaction("Metadata", code) is Reaction.RAISE:
+                    raise error_for(code, f"topic {name!r}")
+                if name not in found.topics:
+                    unknown = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    raise RetriableError(unknown, f"topic {name!r}")
+            return found
+
+        return await self.retrying(attempt, deadline)
+
+    def leader_id(self, tp: TopicPartition) -> int:
+        """Who leads ``tp``.
+
+        Raises:
+            RetriableError: nobody we know of; a refresh is on its way.
+        """
+        found = self.metadata.leader_of(tp)
+        if found is None or found.leader_id is None:
+            self.mark_stale()
+            code = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if found is None
+                else ErrorCode.LEADER_NOT_AVAILABLE
+            )
+            raise RetriableError(code, str(tp))
+        return found.leader_id
+
+    def _keep_fresh(self) -> None:
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        """Refresh when something is stale and when metadata is old, for as long as we live."""
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            try:
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
+                    await self._stale.wait()
+                count = self._refresh_count
+                # Several things go stale at once when a broker dies: one refresh serves all.
+                await asyncio.sleep(backoff.next_s())
+                if self._refresh_count != count:
+                    self._stale.clear()
+                    continue
+            except TimeoutError:
+                pass
+            self._stale.clear()
+            self._links.close_idle()
+            interest = self._interest
+            if interest is not None and not interest and not self.metadata.topics:
+                interest = set()
+            try:
+                await self.refresh(interest)
+                backoff.reset()
+            except (BrokerError, *RETRIED) as error:
+                logger.warning("metadata refresh failed: %s", error)
+                self._stale.set()
+
+    # --- coordinators -----------------------------------------------------------------------------
+
+    async def coordinator(self, group_id: str, deadline: Deadline) -> int:
+        """The id of the broker that coordinates ``group_id``; asked once, then remembered."""
+        known = self._coordinators.get(group_id)
+        if known is not None:
+            return known.id
+        return await self.retrying(lambda: self.find_coordinator(group_id, deadline), deadline)
+
+    async def find_coordinator(self, group_id: str, deadline: Deadline) -> int:
+        """Ask for the coordinator, one attempt.
+
+        Raises:
+            BrokerError: the answer was an error; ``RetriableError`` if it may pass.
+        """
+        request = FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=[group_id])
+        answer = await self.ask(request, deadline=deadline)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code:
+            if reaction("FindCoordinator", found.error_code) is Reaction.RAISE:
+                raise error_for(found.error_code, f"coordinator of group {group_id!r}")
+            raise RetriableError(
+                ErrorCode.of(found.error_code), f"coordinator of group {group_id!r}"
+            )
+        node = Node(found.node_id, found.host, found.port)
+        self._coordinators[group_id] = node
+        return node.id
+
+    def forget_coordinator(self, group_id: str, *, disconnect: bool = False) -> None:
+        node = self._coordinators.pop(group_id, None)
+        if disconnect and node is not None:
+            self._links.to((node.host, node.port), Lane.GROUP).disconnect()
+
+    async def ask_coordinator(self, group_id: str, message: Any, deadline: Deadline) -> Any:
+        """One request to the coordinator, looked up if unknown; a dead one is forgotten."""
+        node_id = await self.coordinator(group_id, deadline)
+        try:
+            return await self.ask(message, node_id=node_id, lane=Lane.GROUP, deadline=deadline)
+        except (ConnectionFailedError, RequestTimeoutError):
+            self.forget_coordinator(group_id)
+            raise
+
+    def check(self, api: str, code: int, detail: str = "", *, group_id: str | None = None) -> None:
+        """Raise what ``code`` means for ``api``, after the side effects of its reaction."""
+        outcome = reaction(api, code)
+        if outcome is Reaction.ACCEPT:
+            return
+        if outcome is Reaction.REFRESH:
+            self.mark_stale()
+        elif outcome is Reaction.REDISCOVER and group_id is not None:
+            self.forget_coordinator(group_id)
+        if outcome in (Reaction.REFRESH, Reaction.REDISCOVER, Reaction.RETRY):
+            raise RetriableError(ErrorCode.of(code), detail)
+        raise error_for(code, detail)
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+        self._links.close()
+
+
+def _wanted(name: str) -> MetadataRequest.Topic:
+    return MetadataRequest.Topic(name=name)

@@ -1,0 +1,378 @@
+"""One socket to one broker: requests pipelined out, answers matched in order.
+
+Rule: a connection never retries and never reconnects. It is opened, used, and once closed it
+stays closed; every request it still owes an answer fails then. ``cluster.py`` opens the next one.
+
+Reading: small frames are cut out of a scratch buffer; a frame larger than what is left of it gets
+a buffer of exactly its size, which the socket fills directly and which the answer then owns. So a
+fetched megabyte is copied once, by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Callable
+from ssl import SSLContext, SSLError
+from typing import Any, Final
+
+from shoal._version import __version__
+from shoal.client.config import ConnectionConfig
+from shoal.client.security import exchange_for
+from shoal.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConnectionFailedError,
+    ErrorCode,
+    InvalidFrameError,
+    RequestTimeoutError,
+    error_for,
+)
+from shoal.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from shoal.wire.apis.registry import API
+from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
+from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
+from shoal.wire.frames import decode_response, encode_request
+
+_SCRATCH_BYTES: Final = 64 * 1024
+# Larger pieces are handed to the socket one after the other: what it does not take at once is
+# copied by asyncio, so little must be left over.
+_PIECE_BYTES: Final = 256 * 1024
+_API_VERSIONS: Final = 18
+
+
+class _Pending:
+    """A request waiting for its answer."""
+
+    __slots__ = ("api_key", "correlation_id", "future", "timer", "version")
+
+    def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.future: asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. Made by ``open_connection``."""
+
+    def __init__(self, config: ConnectionConfig, name: str) -> None:
+        self.name = name
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.on_close: Callable[[], None] | None = None
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._incoming = _Frames(config.receive_message_max_bytes)
+        self._pending: deque[_Pending] = deque()
+        self._outgoing: deque[memoryview] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._error: Exception | None = None
+        self._next_id = 0
+        self._is_paused = False
+        self.last_used = self._loop.time()
+
+    # --- requests ------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._error is None and self._transport is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def version_of(self, api_key: int, *, up_to: int | None = None) -> int:
+        """The newest version both sides speak.
+
+        Raises:
+            BrokerError: UNSUPPORTED_VERSION, there is none.
+        """
+        spec = API[api_key]
+        least, most = self.versions.get(api_key, (0, -1))
+        version = min(spec.max_version, most, spec.max_version if up_to is None else up_to)
+        if version < max(spec.min_version, least):
+            raise BrokerError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.name} offers {spec.name} {least}-{most}, we speak "
+                f"{spec.min_version}-{spec.max_version}",
+            )
+        return version
+
+    def send(
+        self, message: Any, *, timeout_s: float | None = None, version: int | None = None
+    ) -> asyncio.Future[Any]:
+        """Write a request now; the future holds the decoded answer.
+
+        No answer within ``timeout_s`` (``request_timeout_ms`` if not given) closes the
+        connection: answers come in order, so the ones behind it would be late as well.
+        """
+        if timeout_s is None:
+            timeout_s = self._config.request_timeout_ms / 1000
+        pending = self._write(message, version)
+        pending.future = self._loop.create_future()
+        pending.timer = self._loop.call_later(timeout_s, self._time_out, pending, timeout_s)
+        self._pending.append(pending)
+        return pending.future
+
+    def send_only(self, message: Any, *, version: int | None = None) -> None:
+        """Write a request to which there is no answer (Produce with acks=0)."""
+        self._write(message, version)
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close now; requests without an answer fail with ``error``."""
+        if self._error is not None:
+            return
+        self._error = error or ConnectionFailedError(f"the connection to {self.name} was closed")
+        if self._transport is not None:
+            self._transport.abort()
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            if request.timer is not None:
+                request.timer.cancel()
+            if request.future is not None and not request.future.done():
+                request.future.set_exception(self._error)
+                # Nobody may be waiting any more (a cancelled call); that is no news.
+                request.future.exception()
+        self._outgoing.clear()
+        if self.on_close is not None:
+            self.on_close()
+
+    def _write(self, message: Any, version: int | None) -> _Pending:
+        if self._error is not None:
+            raise ConnectionFailedError(str(self._error)) from self._error
+        api_key: int = message.api_key
+        if version is None:
+            version = self.version_of(api_key)
+        correlation_id = self._next_id
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        self.last_used = self._loop.time()
+        for part in encode_request(
+            api_key, version, correlation_id, self._config.client_id, message
+        ):
+            view = memoryview(part)
+            for start in range(0, len(view), _PIECE_BYTES):
+                self._outgoing.append(view[start : start + _PIECE_BYTES])
+        self._pump()
+        return _Pending(api_key, version, correlation_id)
+
+    def _pump(self) -> None:
+        assert self._transport is not None
+        outgoing = self._outgoing
+        while outgoing and not self._is_paused:
+            piece = outgoing.popleft()
+            if len(piece) < 4096 and outgoing:
+                small: list[memoryview] = [piece]
+                while outgoing and len(outgoing[0]) < 4096 and len(small) < 64:
+                    small.append(outgoing.popleft())
+                self._transport.write(b"".join(small))
+            else:
+                self._transport.write(piece)
+
+    def _time_out(self, pending: _Pending, timeout_s: float) -> None:
+        name = API[pending.api_key].name
+        self.close(RequestTimeoutError(f"{self.name} did not answer {name} within {timeout_s:g} s"))
+
+    # --- asyncio.BufferedProtocol -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = str(exc) if exc is not None else "the broker closed the connection"
+        self.close(ConnectionFailedError(f"{self.name}: {reason}"))
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._pump()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._incoming.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._incoming.filled(nbytes):
+                self._answer(frame)
+        except InvalidFrameError as error:
+            self.close(InvalidFrameError(f"{self.name}: {error.reason}", hint=error.hint))
+
+    def _answer(self, frame: memoryview) -> None:
+        if self._error is not None:
+            return
+        if not self._pending:
+            raise InvalidFrameError("an answer came to no request")
+        pending = self._pending.popleft()
+        if pending.timer is not None:
+            pending.timer.cancel()
+        assert pending.future is not None
+        if int.from_bytes(frame[:4], "big", signed=True) != pending.correlation_id:
+            self._fail(pending, InvalidFrameError("an answer came out of order"))
+        try:
+            message = _decoded(pending, frame)
+        except InvalidFrameError as error:
+            self._fail(pending, error)
+        if not pending.future.done():
+            pending.future.set_result(message)
+
+    def _fail(self, pending: _Pending, error: InvalidFrameError) -> None:
+        self._pending.appendleft(pending)  # close() fails it together with the others
+        raise error
+
+
+class _Frames:
+    """Length-prefixed frames out of a stream, without copying the large ones."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_filled = 0
+
+    def room(self) -> memoryview:
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._scratch[self._filled :]
+
+    def filled(self, count: int) -> list[memoryview]:
+        """``count`` bytes were put where ``room`` pointed to: the frames that are whole now."""
+        if self._large is not None:
+            self._large_filled += count
+            if self._large_filled < len(self._large):
+                return []
+            frame, self._large = self._large, None
+            return [frame]
+        self._filled += count
+        return self._cut()
+
+    def _cut(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        position = 0
+        scratch = self._scratch
+        while self._filled - position >= 4:
+            size = int.from_bytes(scratch[position : position + 4], "big", signed=True)
+            if not 4 <= size <= self._max_bytes:
+                raise InvalidFrameError(
+                    f"a frame of {size} bytes (allowed: {self._max_bytes})",
+                    hint="is this a Kafka listener, and does it speak TLS?",
+                )
+            end = position + 4 + size
+            if end > self._filled:
+                if 4 + size > len(scratch):
+                    self._start_large(position + 4, size)
+                    return frames
+                break
+            frames.append(memoryview(bytes(scratch[position + 4 : end])))
+            position = end
+        rest = bytes(scratch[position : self._filled])
+        scratch[: len(rest)] = rest
+        self._filled = len(rest)
+        return frames
+
+    def _start_large(self, start: int, size: int) -> None:
+        self._large = memoryview(bytearray(size))
+        self._large_filled = self._filled - start
+        self._large[: self._large_filled] = self._scratch[start : self._filled]
+        self._filled = 0
+
+
+def _decoded(pending: _Pending, frame: memoryview) -> Any:
+    version = pending.version
+    if pending.api_key == _API_VERSIONS and _says_unsupported(frame):
+        version = 0  # KIP-511: this one answer is in version 0, whatever was asked
+    _, message = decode_response(pending.api_key, version, frame)
+    return message
+
+
+def _says_unsupported(frame: memoryview) -> bool:
+    code = int.from_bytes(frame[4:6], "big", signed=True)
+    return code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def open_connection(
+    host: str, port: int, config: ConnectionConfig, tls: SSLContext | None
+) -> Connection:
+    """Connect, agree on versions, authenticate.
+
+    Raises:
+        ConnectionFailedError: nobody listens there, or not in time.
+        AuthenticationError: the credentials, or the broker's certificate, were refused.
+    """
+    name = f"{host}:{port}"
+    timeout_s = config.socket_connection_setup_timeout_ms / 1000
+    loop = asyncio.get_running_loop()
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(
+                lambda: Connection(config, name),
+                host,
+                port,
+                ssl=tls,
+                server_hostname=host if tls is not None else None,
+            )
+            await _agree_on_versions(connection)
+            if config.uses_sasl:
+                await _authenticate(connection, config)
+    except SSLError as error:
+        raise AuthenticationError(
+            ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {name} failed: {error}"
+        ) from error
+    except TimeoutError:
+        _discard(connection)
+        raise ConnectionFailedError(f"{name} was not ready within {timeout_s:g} s") from None
+    except OSError as error:
+        _discard(connection)
+        raise ConnectionFailedError(f"cannot connect to {name}: {error}") from error
+    except BaseException:
+        _discard(connection)
+        raise
+    return connection
+
+
+def _discard(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()
+
+
+async def _agree_on_versions(connection: Connection) -> None:
+    version = API[_API_VERSIONS].max_version
+    request = ApiVersionsRequest(client_software_name="shoal", client_software_version=__version__)
+    answer: ApiVersionsResponse = await connection.send(request, version=version)
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        offered = {key.api_key: key.max_version for key in answer.api_keys}
+        version = min(version, max(offered.get(_API_VERSIONS, 0), 0))
+        answer = await connection.send(request, version=version)
+    if answer.error_code:
+        raise error_for(answer.error_code, f"ApiVersions at {connection.name}")
+    connection.versions = {
+        key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
+    }
+
+
+async def _authenticate(connection: Connection, config: ConnectionConfig) -> None:
+    handshake = await connection.send(SaslHandshakeRequest(mechanism=config.sasl_mechanism))
+    if handshake.error_code:
+        offered = ", ".join(handshake.mechanisms) or "none"
+        raise error_for(handshake.error_code, f"{connection.name} offers {offered}")
+    exchange = exchange_for(config)
+    token = next(exchange)
+    while True:
+        answer = await connection.send(SaslAuthenticateRequest(auth_bytes=token))
+        if answer.error_code:
+            raise error_for(answer.error_code, answer.error_message or "")
+        try:
+            token = exchange.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            return

@@ -1,0 +1,247 @@
+"""The thread behind every client, with its own event loop, and the way into it and back.
+
+A face calls ``Engine.call(coroutine)`` (blocking) or ``await engine.call_async(coroutine)``. The
+coroutine runs on the engine's loop, beside heartbeats and fetches which go on when no call is
+under way. User code must not run there: a coroutine which needs a callback of the user's says
+``await in_caller(function, ...)``, and the function runs in the thread (or on the loop) of whoever
+made the call, between the call and its return.
+
+Rule: this is the only module of the client that knows threads; everything else is coroutines on
+one loop and would run as well on a simulated one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class _Caller(Protocol):
+    """Someone who waits for a call and runs the callbacks it needs."""
+
+    def post(self, step: _Step) -> None: ...
+
+
+_caller: ContextVar[_Caller | None] = ContextVar("shoal_caller", default=None)
+
+
+class _Step:
+    """One thing the caller has to do: run a function, or take the result and go."""
+
+    __slots__ = ("arguments", "error", "function", "loop", "outcome", "result")
+
+    def __init__(self, function: Callable[..., Any] | None, *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.outcome: asyncio.Future[Any] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        """Called by the caller when ``function`` has run: back to the engine."""
+        assert self.loop is not None
+        try:
+            self.loop.call_soon_threadsafe(self._settle, result, error)
+        except RuntimeError:  # the loop was closed meanwhile; nobody waits any more
+            return
+
+    def _settle(self, result: Any, error: BaseException | None) -> None:
+        assert self.outcome is not None
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(result)
+        else:
+            self.outcome.set_exception(error)
+
+
+async def in_caller(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run user code where the user is, and wait for it.
+
+    On a loop without an engine around it (a simulation), that is right here.
+    """
+    caller = _caller.get()
+    if caller is None:
+        result = function(*arguments)
+        return await result if inspect.isawaitable(result) else result
+    step = _Step(function, *arguments)
+    step.loop = asyncio.get_running_loop()
+    step.outcome = step.loop.create_future()
+    caller.post(step)
+    return await step.outcome
+
+
+class _BlockingCaller:
+    """The thread that called: waits on a queue for the next step."""
+
+    def __init__(self) -> None:
+        self._steps: queue.SimpleQueue[_Step] = queue.SimpleQueue()
+        self.post = self._steps.put
+
+    def wait(self) -> Any:
+        while True:
+            step = self._steps.get()
+            if step.function is None:
+                if step.error is not None:
+                    raise step.error
+                return step.result
+            try:
+                result = step.function(*step.arguments)
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise TypeError(
+                        f"{step.function!r} is a coroutine function; use it with AsyncConsumer"
+                    )
+            except BaseException as error:  # noqa: BLE001 - carried to the engine, raised there
+                step.done(None, error)
+            else:
+                step.done(result, None)
+
+
+class _AwaitingCaller:
+    """A task on the user's loop: awaits the next step."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._steps: asyncio.Queue[_Step] = asyncio.Queue()
+
+    def post(self, step: _Step) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._steps.put_nowait, step)
+        except RuntimeError:  # the user's loop ended without waiting for us
+            step.done(None, asyncio.CancelledError())
+
+    async def wait(self) -> Any:
+        while True:
+            step = await self._steps.get()
+            if step.function is None:
+                if step.error is not None:
+                    raise step.error
+                return step.result
+            try:
+                result = step.function(*step.arguments)
+                if inspect.isawaitable(result):
+                    result = await result
+            except BaseException as error:  # noqa: BLE001 - carried to the engine, raised there
+                step.done(None, error)
+            else:
+                step.done(result, None)
+
+
+class Engine:
+    """One background thread running one event loop, from construction to ``stop``."""
+
+    STOP_TIMEOUT_S: Final = 5.0
+
+    def __init__(self, name: str = "shoal") -> None:
+        self.loop = asyncio.new_event_loop()
+        # A daemon: a program which forgets close() must still be able to end.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stopped = False
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return not self._stopped and self._thread.is_alive()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the engine's own: a blocking call would wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` on the engine, callbacks here, and return its result."""
+        if self.is_here:
+            coroutine.close()
+            raise RuntimeError("a blocking client call inside the client's own thread")
+        caller = _BlockingCaller()
+        task = self._start(coroutine, caller)
+        try:
+            result: T = caller.wait()
+        except BaseException:
+            # A KeyboardInterrupt while waiting: the engine must not go on with a call whose
+            # caller has left. Harmless when the task itself raised.
+            self._cancel(task)
+            raise
+        return result
+
+    async def call_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The same for a caller on another event loop; cancelling it cancels the coroutine."""
+        caller = _AwaitingCaller()
+        task = self._start(coroutine, caller)
+        try:
+            result: T = await caller.wait()
+        except BaseException:
+            self._cancel(task)
+            raise
+        return result
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run a short function on the loop soon; nothing comes back."""
+        if self.is_running:
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def stop(self) -> None:
+        """End the loop and the thread. Tasks still running are cancelled."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if not self.is_here:
+            self._thread.join(self.STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        finally:
+            self.loop.close()
+
+    def _start(self, coroutine: Coroutine[Any, Any, T], caller: _Caller) -> list[asyncio.Task[T]]:
+        if not self.is_running:
+            coroutine.close()
+            raise RuntimeError("this client is closed")
+        context = copy_context()
+        context.run(_caller.set, caller)
+        holder: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            task = self.loop.create_task(coroutine, context=context)
+            holder.append(task)
+            task.add_done_callback(lambda task: _finish(task, caller))
+
+        self.loop.call_soon_threadsafe(start)
+        return holder
+
+    def _cancel(self, holder: list[asyncio.Task[Any]]) -> None:
+        def cancel() -> None:
+            for task in holder:
+                task.cancel()
+
+        if self.is_running:
+            self.loop.call_soon_threadsafe(cancel)
+
+
+def _finish(task: asyncio.Task[Any], caller: _Caller) -> None:
+    step = _Step(None)
+    if task.cancelled():
+        step.error = asyncio.CancelledError()
+    else:
+        step.error = task.exception()
+        if step.error is None:
+            step.result = task.result()
+    caller.post(step)

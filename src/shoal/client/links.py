@@ -1,0 +1,150 @@
+"""Ways to brokers: per address and lane one connection at a time, reopened when needed.
+
+A *lane* keeps requests which wait at the broker away from the others, because one connection
+answers in order: a fetch may be held for half a second and a JoinGroup for minutes, while a
+heartbeat or a lookup must go through at once.
+
+Rule: an address that failed is left alone for a growing, jittered pause; asking for its
+connection meanwhile waits for the end of the pause, it does not add an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from enum import Enum
+from ssl import SSLContext
+
+from shoal.client.config import ConnectionConfig
+from shoal.client.connection import Connection, open_connection
+from shoal.client.timing import Backoff
+from shoal.errors import ConnectionFailedError
+
+Address = tuple[str, int]
+Opener = Callable[[str, int, ConnectionConfig, SSLContext | None], Awaitable[Connection]]
+
+
+class Lane(Enum):
+    """What a connection is used for; one connection per lane and address."""
+
+    MAIN = "main"
+    FETCH = "fetch"
+    GROUP = "group"
+
+
+class Link:
+    """The way to one address in one lane."""
+
+    def __init__(
+        self, address: Address, config: ConnectionConfig, tls: SSLContext | None, open_: Opener
+    ) -> None:
+        self.address = address
+        self._config = config
+        self._tls = tls
+        self._open = open_
+        self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._not_before = 0.0
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._is_closed = False
+
+    @property
+    def current(self) -> Connection | None:
+        """The open connection, if there is one."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_open else None
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the last attempt failed and the pause after it is not over."""
+        return asyncio.get_running_loop().time() < self._not_before
+
+    async def connection(self) -> Connection:
+        """The open connection; opens one if there is none. Several callers share one attempt."""
+        current = self.current
+        if current is not None:
+            return current
+        if self._is_closed:
+            raise ConnectionFailedError("this client is closed")
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._connect())
+            self._opening.add_done_callback(self._opened)
+        # Shielded: one caller giving up must not take the connection from the others.
+        return await asyncio.shield(self._opening)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Drop the current connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+        try:
+            connection = await self._open(*self.address, self._config, self._tls)
+        except BaseException:
+            self._not_before = loop.time() + self._backoff.next_s()
+            raise
+        self._backoff.reset()
+        # A broker which accepts and drops at once must not be hammered either.
+        self._not_before = loop.time() + self._config.reconnect_backoff_ms / 1000
+        self._connection = connection
+        return connection
+
+    def _opened(self, task: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody waiting is fine too
+
+
+class Links:
+    """All links of one client."""
+
+    def __init__(
+        self, config: ConnectionConfig, tls: SSLContext | None, open_: Opener = open_connection
+    ) -> None:
+        self._config = config
+        self._tls = tls
+        self._open = open_
+        self._links: dict[tuple[Address, Lane], Link] = {}
+
+    def to(self, address: Address, lane: Lane = Lane.MAIN) -> Link:
+        link = self._links.get((address, lane))
+        if link is None:
+            link = self._links[address, lane] = Link(address, self._config, self._tls, self._open)
+        return link
+
+    def least_busy(self, addresses: list[Address]) -> Link | None:
+        """The link of an open connection with the fewest requests under way."""
+        links = [self.to(address) for address in addresses]
+        ready = [link for link in links if link.current is not None]
+        return min(ready, key=_in_flight, default=None)
+
+    def close_idle(self) -> None:
+        """Close what was not used for ``connections_max_idle_ms``."""
+        now = asyncio.get_running_loop().time()
+        for link in self:
+            current = link.current
+            if current is None or current.in_flight:
+                continue
+            if now - current.last_used > self._config.connections_max_idle_ms / 1000:
+                link.disconnect()
+
+    def close(self) -> None:
+        for link in self:
+            link.close()
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self._links.values()))
+
+
+def _in_flight(link: Link) -> int:
+    current = link.current
+    return 0 if current is None else current.in_flight

@@ -1,0 +1,89 @@
+"""Which partition a record goes to: Java's murmur2 for keys, sticky without one.
+
+Rule: a key lands on the same partition from here, from Java and from librdkafka's
+``murmur2_random``; that is the only reason for this hash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+Partitioner = Callable[[str, bytes | None, int], int]
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2, as an unsigned number."""
+    length = len(data)
+    h = (0x9747B28C ^ length) & _MASK
+    whole = length & ~3
+    for index in range(0, whole, 4):
+        k = int.from_bytes(data[index : index + 4], "little")
+        k = (k * _M) & _MASK
+        k ^= k >> 24
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    rest = data[whole:]
+    if rest:
+        h ^= int.from_bytes(rest, "little")
+        h = (h * _M) & _MASK
+    h ^= h >> 13
+    h = (h * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Where Java's default partitioner puts ``key``."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class Sticky:
+    """Keys by hash; without a key one partition until its batch is full, then another.
+
+    ``batch_done`` is told when a partition got a full batch (KIP-480, KIP-794): larger batches,
+    and over time every partition gets as many bytes.
+    """
+
+    def __init__(self, chance: Callable[[int], int] = random.randrange) -> None:
+        self._chance = chance
+        self._current: dict[str, int] = {}
+
+    def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int:
+        if key is not None:
+            return partition_for_key(key, partition_count)
+        current = self._current.get(topic)
+        if current is None or current >= partition_count:
+            current = self._current[topic] = self._chance(partition_count)
+        return current
+
+    def batch_done(self, topic: str, partition: int, partition_count: int) -> None:
+        """Move on from ``partition``, if it is the current one, to another of the rest."""
+        if self._current.get(topic) == partition and partition_count > 1:
+            step = 1 + self._chance(partition_count - 1)
+            self._current[topic] = (partition + step) % partition_count
+
+
+class RoundRobin:
+    """Every record to the next partition, keys or not."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int:  # noqa: ARG002
+        number = self._next.get(topic, 0)
+        self._next[topic] = number + 1
+        return number % partition_count
+
+
+class ObservesBatches(Protocol):
+    """A partitioner which wants to know when a batch is full."""
+
+    def batch_done(self, topic: str, partition: int, partition_count: int) -> None: ...
+
+
+def partitioner_named(name: str) -> Partitioner:
+    return {"sticky": Sticky, "round-robin": RoundRobin}[name]()
