@@ -1,0 +1,291 @@
+"""What a broker is told: a TOML file, then flags, into one frozen value.
+
+Rule: an unknown key is an error that suggests the nearest known one; nothing is guessed and
+nothing is ignored. Durations and sizes carry their unit in their name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from shoal.errors import ConfigError
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+DURABILITIES: Final = ("group", "each", "interval", "os")
+_LOOPBACK: Final = re.compile(r"^(127(\.\d{1,3}){3}|::1|localhost)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address clients connect to, and how they prove who they are."""
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised: tuple[str, int] | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    # With a client CA a certificate is asked for; "required" refuses those who have none.
+    client_ca_file: str | None = None
+    client_certificate: str = "required"
+    sasl: tuple[str, ...] = ()
+
+    @property
+    def is_tls(self) -> bool:
+        return self.certificate_file is not None
+
+    @property
+    def is_loopback(self) -> bool:
+        return _LOOPBACK.match(self.host) is not None
+
+    @property
+    def authenticates(self) -> bool:
+        by_certificate = self.client_ca_file is not None and self.client_certificate == "required"
+        return bool(self.sasl) or by_certificate
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name for this combination."""
+        return ("SASL_" if self.sasl else "") + ("SSL" if self.is_tls else "PLAINTEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Everything has a limit. These are the defaults; each can be raised by name."""
+
+    frame_bytes: int = 100 << 20
+    frame_bytes_before_authentication: int = 512 << 10
+    elements_per_request: int = 100_000
+    connections: int = 5_000
+    connections_per_address: int = 2_500
+    connections_per_second: int = 1_000
+    unauthenticated_connections: int = 200
+    in_flight_bytes: int = 256 << 20
+    in_flight_requests_per_connection: int = 100
+    out_pending_bytes_per_connection: int = 64 << 20
+    authentication_seconds: float = 30.0
+    failed_authentication_delay_seconds: float = 0.1
+    frame_seconds: float = 60.0
+    slow_reader_seconds: float = 60.0
+    idle_seconds: float = 600.0
+    waiting_fetches: int = 20_000
+    fetch_sessions: int = 1_000
+    fetch_bytes: int = 55 << 20
+    partitions_per_request: int = 2_000
+    topics: int = 10_000
+    partitions: int = 20_000
+    open_partitions: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Consumer groups. The initial delay is 0 here (Kafka: 3000): groups of tests start at once."""
+
+    initial_rebalance_delay_ms: int = 0
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 10_000
+    offsets_partitions: int = 50
+    offsets_retention_minutes: int = 10_080
+    offset_metadata_max_bytes: int = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What a new topic gets when its creator does not say. ``configs`` has Kafka's dotted names."""
+
+    partitions: int = 1
+    auto_create: bool = True
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The whole configuration of a broker."""
+
+    listeners: tuple[Listener, ...] = (Listener(),)
+    data_dir: str | None = None
+    durability: str = "group"
+    sync_interval_ms: int = 50
+    disk_reserve_bytes: int = 64 << 20
+    node_id: int = 1
+    cluster_id: str | None = None
+    rack: str | None = None
+    insecure_public: bool = False
+    retention_check_seconds: float = 30.0
+    shutdown_seconds: float = 10.0
+    limits: Limits = Limits()
+    groups: GroupSettings = GroupSettings()
+    topics: TopicDefaults = TopicDefaults()
+
+    def checked(self) -> BrokerConfig:
+        """This configuration, or a ConfigError that names what is wrong with it."""
+        if self.durability not in DURABILITIES:
+            raise ConfigError(
+                f"durability {self.durability!r} is not one of {', '.join(DURABILITIES)}"
+                + suggestion(self.durability, DURABILITIES)
+            )
+        if not self.listeners:
+            raise ConfigError("no listener: give at least one address with --listen")
+        for listener in self.listeners:
+            _check_listener(listener, insecure_public=self.insecure_public)
+        for part in (self.limits, self.groups):
+            for item in fields(part):
+                if getattr(part, item.name) < 0:
+                    raise ConfigError(f"{item.name} must not be negative")
+        if self.topics.partitions < 1:
+            raise ConfigError("topics.partitions must be at least 1")
+        from shoal.broker.topic_configs import check_value
+
+        for name, value in self.topics.configs.items():
+            check_value(name, value)
+        return self
+
+
+def _check_listener(listener: Listener, *, insecure_public: bool) -> None:
+    where = f"{listener.host}:{listener.port}"
+    if not 0 <= listener.port <= 65_535:
+        raise ConfigError(f"listener {where}: the port must be between 0 and 65535")
+    for mechanism in listener.sasl:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"listener {where}: SASL mechanism {mechanism!r} is not one of "
+                f"{', '.join(MECHANISMS)}" + suggestion(mechanism, MECHANISMS)
+            )
+    if (listener.certificate_file is None) != (listener.key_file is None):
+        raise ConfigError(f"listener {where}: certificate_file and key_file belong together")
+    if listener.client_ca_file is not None and not listener.is_tls:
+        raise ConfigError(f"listener {where}: client_ca_file needs certificate_file and key_file")
+    if listener.client_certificate not in ("required", "optional"):
+        raise ConfigError(f'listener {where}: client_certificate is "required" or "optional"')
+    if "PLAIN" in listener.sasl and not (listener.is_tls or listener.is_loopback):
+        raise ConfigError(
+            f"listener {where}: SASL PLAIN sends passwords readably; use TLS or a SCRAM mechanism"
+        )
+    if not (listener.is_loopback or listener.authenticates or insecure_public):
+        raise ConfigError(
+            f"listener {where} is reachable from other machines and asks nobody who they are; "
+            "add SASL users or client certificates, or say --insecure-public"
+        )
+
+
+def suggestion(word: str, known: object) -> str:
+    """``; did you mean 'x'?`` or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(known), n=1)  # type: ignore[call-overload]
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, int]:
+    """``host:port``, ``[v6]:port`` or ``:port`` (loopback)."""
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::(\d{1,5}))?", text.strip())
+    if match is None or (match[3] is None and default_port is None):
+        raise ConfigError(f"{text!r} is not an address: write host:port, as in 127.0.0.1:9092")
+    port = int(match[3]) if match[3] is not None else default_port
+    assert port is not None
+    return match[1] or match[2] or "127.0.0.1", port
+
+
+_RENAMED: Final[dict[str, str]] = {"listener": "listeners"}
+
+
+def from_toml(text: str, *, source: str = "the configuration") -> BrokerConfig:
+    """Read a configuration file's text."""
+    import tomllib
+
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}") from None
+    config = BrokerConfig()
+    top = {item.name: item for item in fields(BrokerConfig)}
+    changes: dict[str, Any] = {}
+    for key, value in data.items():
+        if key == "listener":
+            changes["listeners"] = _listeners(value, source)
+        elif key in ("limits", "groups"):
+            changes[key] = _section(getattr(config, key), value, f"{source} [{key}]")
+        elif key == "topics":
+            changes[key] = _topics(value, source)
+        elif key in top and key != "listeners":
+            changes[key] = _typed(value, getattr(config, key), f"{source}: {key}")
+        else:
+            known = ["listener", *(name for name in top if name != "listeners")]
+            raise ConfigError(f"{source}: unknown key {key!r}{suggestion(key, known)}")
+    return replace(config, **changes)
+
+
+def _section(defaults: Any, values: object, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a table")
+    known = [item.name for item in fields(defaults)]
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}{suggestion(key, known)}")
+    return replace(
+        defaults,
+        **{k: _typed(v, getattr(defaults, k), f"{where}: {k}") for k, v in values.items()},
+    )
+
+
+def _typed(value: object, default: object, where: str) -> object:
+    """``value`` if it has the type of the default; numbers widen, nothing else is converted."""
+    if default is None or isinstance(default, str):
+        wanted: type = str
+    else:
+        wanted = type(default)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r}")
+    return value
+
+
+def _topics(values: object, source: str) -> TopicDefaults:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source}: [topics] must be a table")
+    from shoal.broker.topic_configs import TOPIC_CONFIGS
+
+    plain: dict[str, Any] = {}
+    configs: dict[str, str] = {}
+    known = ["partitions", "auto_create", *(name.replace(".", "_") for name in TOPIC_CONFIGS)]
+    for key, value in values.items():
+        dotted = key.replace("_", ".")
+        if key in ("partitions", "auto_create"):
+            plain[key] = _typed(value, getattr(TopicDefaults(), key), f"{source} [topics]: {key}")
+        elif dotted in TOPIC_CONFIGS:
+            configs[dotted] = str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise ConfigError(f"{source} [topics]: unknown key {key!r}{suggestion(key, known)}")
+    return TopicDefaults(configs=configs, **plain)
+
+
+def _listeners(values: object, source: str) -> tuple[Listener, ...]:
+    if not isinstance(values, list):
+        raise ConfigError(f"{source}: write [[listener]] with two brackets")
+    known = ["address", "advertised", *(f.name for f in fields(Listener) if f.name not in _ADDRESS)]
+    result = []
+    for number, item in enumerate(values, 1):
+        where = f"{source} [[listener]] {number}"
+        plain: dict[str, Any] = {}
+        for key, value in item.items():
+            if key == "address":
+                plain["host"], plain["port"] = parse_address(str(value))
+            elif key == "advertised":
+                plain["advertised"] = parse_address(str(value), default_port=0)
+            elif key == "sasl":
+                if not isinstance(value, list):
+                    raise ConfigError(f"{where}: sasl must be a list of mechanisms")
+                plain["sasl"] = tuple(str(mechanism) for mechanism in value)
+            elif key in known:
+                plain[key] = _typed(value, "", f"{where}: {key}")
+            else:
+                raise ConfigError(f"{where}: unknown key {key!r}{suggestion(key, known)}")
+        result.append(Listener(**plain))
+    return tuple(result)
+
+
+_ADDRESS: Final = ("host", "port", "advertised")

@@ -1,0 +1,591 @@
+"""One client's socket: bytes in, frames out, replies back in the order of the requests.
+
+Rule: a connection knows bytes and order and nothing of Kafka's messages. It owns a non-blocking
+socket directly (no asyncio transport), because three things must not be left to chance:
+
+* *Reading.* All connections share one scratch buffer; frames that arrived whole are handled in
+  place, without a copy. Only an unfinished frame gets memory of its own, and that memory grows
+  with the bytes received, never with the length a client announced.
+* *Order.* Requests of one connection may finish in any order; replies leave in the order in
+  which the requests came.
+* *Writing.* Nothing is handed to the kernel that it does not take at once. A file range waits as
+  a file range and goes out by ``sendfile``; a client that stops reading costs no memory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from shoal.errors import InvalidFrameError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+_LENGTH: Final = Struct(">i")
+# Frames handled before the other connections get their turn.
+_FRAMES_PER_TURN: Final = 64
+# Bytes given to the kernel before the other connections get their turn.
+_BYTES_PER_TURN: Final = 8 << 20
+# A short range costs less as one copy within a gathered write than as a system call of its own.
+_SENDFILE_FROM_BYTES: Final = 32 << 10
+_GATHERED_PARTS: Final = 512
+_FIRST_FRAME_BUFFER_BYTES: Final = (1 << 20) + (64 << 10)
+
+Part = bytes | bytearray | memoryview
+# A tuple: isinstance() with a union type costs five times as much.
+_PART: Final = (bytes, bytearray, memoryview)
+
+
+class FileRange(Protocol):
+    """Bytes of a file that a reply includes without reading them."""
+
+    @property
+    def fd(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def release(self) -> None: ...
+
+
+class Exchange:
+    """One request that waits for its reply. Also the ticket that the group coordinator keeps."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "kind",
+        "parts",
+        "size_bytes",
+        "started",
+        "wake",
+    )
+
+    def __init__(self, connection: Connection, size_bytes: int, started: float) -> None:
+        self.connection = connection
+        self.size_bytes = size_bytes
+        self.started = started
+        self.api_key = -1
+        self.api_version = 0
+        self.correlation_id = 0
+        self.client_id: str | None = None
+        # What dispatch needs to encode the reply.
+        self.kind: object = None
+        self.parts: Sequence[Part | FileRange] | None = None
+        # A long poll puts here what ends its wait early (another request queues behind it).
+        self.wake: Callable[[], None] | None = None
+
+    def send(self, parts: Sequence[Part | FileRange]) -> None:
+        """Give the encoded reply; an empty list means that no reply is due (acks=0)."""
+        assert self.parts is None, "one reply per request"
+        self.parts = parts
+        self.wake = None
+        self.connection._deliver()
+
+    @property
+    def is_open(self) -> bool:
+        """False once the client has gone: whatever is computed now is for nobody."""
+        return not self.connection.is_closed
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs from the server it belongs to."""
+
+    loop: AbstractEventLoop
+    scratch: memoryview
+    spare_buffers: list[bytearray]
+    in_flight_requests_max: int
+    out_pending_max_bytes: int
+
+    def frame_limit(self, connection: Connection) -> int: ...
+    def take(self, connection: Connection, size_bytes: int) -> bool: ...
+    def give_back(self, size_bytes: int) -> None: ...
+    def on_frame(self, connection: Connection, frame: memoryview) -> None: ...
+    def on_closed(self, connection: Connection) -> None: ...
+    def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None: ...
+    def mark_dirty(self, connection: Connection) -> None: ...
+    def count_bytes(self, *, received: int = 0, sent: int = 0) -> None: ...
+
+
+class Connection:
+    """A client's socket and the requests it has in flight."""
+
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_dirty",
+        "_filled",
+        "_frame_started",
+        "_host",
+        "_out",
+        "_out_bytes",
+        "_parked",
+        "_partial",
+        "_read_wants_write",
+        "_reading",
+        "_tls",
+        "_waiting",
+        "_writing",
+        "accepted_at",
+        "client_software",
+        "fd",
+        "is_closed",
+        "last_active",
+        "last_write_progress",
+        "listener",
+        "peer_host",
+        "peer_port",
+        "session",
+        "sock",
+    )
+
+    def __init__(
+        self,
+        host: ConnectionHost,
+        sock: socket.socket | ssl.SSLSocket,
+        *,
+        listener: object,
+        peer_host: str,
+        peer_port: int,
+    ) -> None:
+        self._host = host
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.listener = listener
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.session: object = None
+        self.client_software = ("", "")
+        self.is_closed = False
+        self.accepted_at = self.last_active = self.last_write_progress = monotonic()
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._waiting: deque[Exchange] = deque()
+        self._out: deque[Part | FileRange] = deque()
+        self._out_bytes = 0
+        self._partial: bytearray | None = None
+        self._filled = 0
+        self._frame_started = 0.0
+        self._reading = False
+        self._writing = False
+        self._parked = False
+        self._closing = False
+        self._read_wants_write = False
+        self._dirty = False
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer_host}:{self.peer_port}>"
+
+    # --- life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.resume_reading()
+
+    def close(self) -> None:
+        """Close at once; replies not yet taken by the kernel are lost, as with any cut."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._pause_reading()
+        self._stop_writing()
+        for part in self._out:
+            _release(part)
+        self._out.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for exchange in waiting:
+            self._host.give_back(exchange.size_bytes)
+            for part in exchange.parts or ():
+                _release(part)
+            if exchange.wake is not None:
+                exchange.wake()
+        self._partial = None
+        self.sock.close()
+        self._host.on_closed(self)
+
+    def close_when_flushed(self) -> None:
+        """Read no more; close as soon as everything queued is out."""
+        self._pause_reading()
+        self._closing = True
+        if not self._out and not self._waiting:
+            self.close()
+
+    # --- deadlines, looked at once a second by the server ------------------------------------
+
+    def stalled_for(self, now: float) -> float:
+        """Seconds since the peer last took a byte of what waits for it."""
+        return now - self.last_write_progress if self._out else 0.0
+
+    def frame_open_for(self, now: float) -> float:
+        """Seconds since the first byte of a frame that is still unfinished."""
+        return now - self._frame_started if self._partial is not None and self._reading else 0.0
+
+    def idle_for(self, now: float) -> float:
+        return 0.0 if self._waiting or self._out else now - self.last_active
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def resume_reading(self) -> None:
+        if not (self._reading or self.is_closed or self._parked or self._closing):
+            self._reading = True
+            self._host.loop.add_reader(self.fd, self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._host.loop.remove_reader(self.fd)
+
+    def _on_readable(self) -> None:
+        try:
+            self._read_turn()
+        except InvalidFrameError as error:
+            self._host.on_foreign_bytes(self, error)
+            self.close()
+        except (ConnectionError, ssl.SSLError, OSError):
+            self.close()
+
+    def _read_turn(self) -> None:
+        host = self._host
+        while True:
+            partial = self._partial
+            try:
+                if partial is None:
+                    room = len(host.scratch)
+                    received = self.sock.recv_into(host.scratch)
+                else:
+                    if self._filled == len(partial):
+                        partial = self._grow()
+                    room = len(partial) - self._filled
+                    received = self.sock.recv_into(memoryview(partial)[self._filled :])
+            except (BlockingIOError, InterruptedError, ssl.SSLWantReadError):
+                break
+            except ssl.SSLWantWriteError:
+                self._read_wants_write = True
+                self._start_writing()
+                break
+            if received == 0:
+                self.close()
+                return
+            host.count_bytes(received=received)
+            self.last_active = monotonic()
+            if partial is None:
+                self._scan(host.scratch, received)
+            else:
+                self._filled += received
+                self._scan_partial()
+            # A TLS socket may hold decrypted bytes that no readiness event will announce.
+            if self.is_closed or not self._reading or (received < room and not self._tls):
+                break
+            if not self._tls and self._partial is None:
+                break
+        if not self.is_closed and self._out and not self._writing:
+            self.flush()
+
+    def _grow(self) -> bytearray:
+        """More room for the unfinished frame: double what has really arrived."""
+        assert self._partial is not None
+        wanted = 4 + _LENGTH.unpack_from(self._partial)[0] if self._filled >= 4 else 4
+        larger = bytearray(min(max(2 * self._filled, 64 << 10), max(wanted, self._filled + 4096)))
+        larger[: self._filled] = memoryview(self._partial)[: self._filled]
+        self._partial = larger
+        return larger
+
+    def _scan_partial(self) -> None:
+        partial = self._partial
+        assert partial is not None
+        self._partial = None
+        self._scan(memoryview(partial), self._filled)
+        spare = self._host.spare_buffers
+        is_standard = len(partial) == _FIRST_FRAME_BUFFER_BYTES
+        if is_standard and self._partial is not partial and len(spare) < 8:
+            spare.append(partial)
+
+    def _scan(self, data: memoryview, end: int) -> None:
+        """Handle every whole frame in ``data[:end]`` and keep the rest."""
+        host = self._host
+        position = 0
+        frames = 0
+        while end - position >= 4:
+            size = _LENGTH.unpack_from(data, position)[0]
+            if not 0 < size <= host.frame_limit(self):
+                raise _foreign(bytes(data[position : min(end, position + 16)]), size)
+            start = position + 4
+            if end - start < size:
+                break
+            frames += 1
+            if (
+                frames > _FRAMES_PER_TURN
+                or len(self._waiting) >= host.in_flight_requests_max
+                or self._out_bytes > host.out_pending_max_bytes
+                or not host.take(self, size)
+            ):
+                self._park(frames > _FRAMES_PER_TURN)
+                break
+            position = start + size
+            host.on_frame(self, data[start:position])
+            if self.is_closed:
+                return
+        if position < end:
+            self._keep(data, position, end)
+
+    def _keep(self, data: memoryview, position: int, end: int) -> None:
+        left = end - position
+        whole = data.obj
+        if position == 0 and whole is not self._host.scratch.obj:
+            assert isinstance(whole, bytearray)
+            self._partial = whole
+            return
+        self._frame_started = monotonic()
+        wanted = 4 + _LENGTH.unpack_from(data, position)[0] if left >= 4 else 4
+        if left < wanted <= _FIRST_FRAME_BUFFER_BYTES and wanted > 64 << 10:
+            spare = self._host.spare_buffers
+            buffer = spare.pop() if spare else bytearray(_FIRST_FRAME_BUFFER_BYTES)
+        else:
+            buffer = bytearray(max(left, min(wanted, 2 * left)))
+        buffer[:left] = data[position:end]
+        self._partial = buffer
+        self._filled = left
+
+    def _park(self, only_for_this_turn: bool) -> None:
+        """Whole frames wait in ``_partial``: come back when there is room for them."""
+        self._pause_reading()
+        self._parked = True
+        if only_for_this_turn:
+            self._host.loop.call_soon(self.unpark)
+
+    def unpark(self) -> None:
+        """Go on with the frames that were left, if what stopped them is over."""
+        if self.is_closed or self._closing or not self._parked:
+            return
+        if (
+            len(self._waiting) >= self._host.in_flight_requests_max
+            or self._out_bytes > self._host.out_pending_max_bytes
+        ):
+            return
+        self._parked = False
+        self.resume_reading()
+        try:
+            if self._partial is not None:
+                self._scan_partial()
+        except InvalidFrameError as error:
+            self._host.on_foreign_bytes(self, error)
+            self.close()
+            return
+        if self._out and not self._writing:
+            self.flush()
+
+    @property
+    def is_parked(self) -> bool:
+        return self._parked
+
+    # --- replies ------------------------------------------------------------------------------
+
+    def expect(self, exchange: Exchange) -> None:
+        """Queue a request; whoever waits for data in front of it waits no longer."""
+        waiting = self._waiting
+        if waiting:
+            head = waiting[0]
+            if head.wake is not None and exchange.api_key != head.api_key:
+                head.wake()
+        waiting.append(exchange)
+
+    def _deliver(self) -> None:
+        if self.is_closed:
+            return
+        waiting = self._waiting
+        moved = False
+        while waiting and (parts := waiting[0].parts) is not None:
+            exchange = waiting.popleft()
+            self._host.give_back(exchange.size_bytes)
+            for part in parts:
+                self._out_bytes += len(part) if isinstance(part, _PART) else part.size_bytes
+                self._out.append(part)
+                moved = True
+        if not self._dirty and (moved or self._parked):
+            self._dirty = True
+            if len(self._out) == 0 or not self._writing:
+                self.last_write_progress = monotonic()
+            self._host.mark_dirty(self)
+
+    def after_batch(self) -> None:
+        """Called once per loop turn for a connection that got replies."""
+        self._dirty = False
+        if self.is_closed:
+            return
+        if self._out and not self._writing:
+            self.flush()
+        if self._parked and not self.is_closed:
+            self.unpark()
+        if self._closing and not (self.is_closed or self._out or self._waiting):
+            self.close()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Give the kernel what it takes; ask to be called again for the rest."""
+        try:
+            done = self._write_turn()
+        except (ConnectionError, ssl.SSLError, OSError):
+            self.close()
+            return
+        if done:
+            self._stop_writing()
+            if self._read_wants_write:
+                self._read_wants_write = False
+                self._on_readable()
+            elif self._closing and not self._waiting:
+                self.close()
+            elif self._parked and not self._dirty:
+                self.unpark()
+        else:
+            self._start_writing()
+
+    def _write_turn(self) -> bool:
+        out = self._out
+        turn = 0
+        while out:
+            if turn > _BYTES_PER_TURN:
+                return False
+            try:
+                if self._tls:
+                    sent = self._send_tls()
+                elif isinstance(out[0], _PART):
+                    sent = self._send_gathered()
+                else:
+                    sent = self._send_range(out[0])
+            except (BlockingIOError, InterruptedError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                return False
+            turn += sent
+            self._out_bytes -= sent
+            self.last_write_progress = self.last_active = monotonic()
+            self._host.count_bytes(sent=sent)
+        return True
+
+    def _send_gathered(self) -> int:
+        out = self._out
+        head = out[0]
+        assert isinstance(head, _PART)
+        if len(out) == 1:
+            sent = self.sock.send(head)
+            self._consume(sent)
+            return sent
+        parts: list[Part] = []
+        more = False
+        for part in out:
+            if not isinstance(part, _PART):
+                if part.size_bytes >= _SENDFILE_FROM_BYTES:
+                    more = True
+                    break
+                part = os.pread(part.fd, part.size_bytes, part.position)
+            parts.append(part)
+            if len(parts) == _GATHERED_PARTS:
+                break
+        # MSG_MORE keeps a reply's head and the file range behind it in one segment.
+        assert isinstance(self.sock, socket.socket)
+        sent = socket.socket.sendmsg(self.sock, parts, (), _MSG_MORE if more else 0)
+        self._consume(sent)
+        return sent
+
+    def _send_range(self, part: FileRange) -> int:
+        if part.size_bytes < _SENDFILE_FROM_BYTES:
+            sent = self.sock.send(os.pread(part.fd, part.size_bytes, part.position))
+        else:
+            sent = os.sendfile(self.fd, part.fd, part.position, part.size_bytes)
+            if sent == 0:
+                raise ConnectionError("a file range ended before its announced size")
+        self._consume(sent)
+        return sent
+
+    def _send_tls(self) -> int:
+        head = self._out[0]
+        if isinstance(head, _PART):
+            chunk: Part = head
+            if len(self._out) > 1 and len(head) < 8192:
+                # One TLS record for a head and what follows it.
+                chunk = self._joined_head(16384)
+        else:
+            chunk = os.pread(head.fd, min(head.size_bytes, 64 << 10), head.position)
+        sent = self.sock.send(chunk)
+        self._consume(sent)
+        return sent
+
+    def _joined_head(self, limit: int) -> bytes:
+        joined = bytearray()
+        for part in self._out:
+            if not isinstance(part, _PART) or len(joined) + len(part) > limit:
+                break
+            joined += part
+        return bytes(joined)
+
+    def _consume(self, sent: int) -> None:
+        """Drop ``sent`` bytes from the front of the queue."""
+        out = self._out
+        while out:
+            part = out[0]
+            size = len(part) if isinstance(part, _PART) else part.size_bytes
+            if sent < size:
+                if sent:
+                    out[0] = (
+                        memoryview(part)[sent:]
+                        if isinstance(part, _PART)
+                        else _Rest(part, part.position + sent, size - sent)
+                    )
+                return
+            sent -= size
+            out.popleft()
+            _release(part)
+
+    def _start_writing(self) -> None:
+        if not self._writing and not self.is_closed:
+            self._writing = True
+            self._host.loop.add_writer(self.fd, self.flush)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._host.loop.remove_writer(self.fd)
+
+
+class _Rest:
+    """What remains of a file range after a partial write."""
+
+    __slots__ = ("_whole", "fd", "position", "size_bytes")
+
+    def __init__(self, whole: FileRange, position: int, size_bytes: int) -> None:
+        self._whole = whole
+        self.fd = whole.fd
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def release(self) -> None:
+        self._whole.release()
+
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+def _release(part: Part | FileRange) -> None:
+    if not isinstance(part, _PART):
+        part.release()
+
+
+def _foreign(head: bytes, size: int) -> InvalidFrameError:
+    """Say what the peer seems to speak instead of Kafka."""
+    reason = f"a frame announces {size} bytes"
+    if head[:2] == b"\x16\x03":
+        return InvalidFrameError(reason, hint="this is a TLS client on a plaintext listener")
+    if head[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI "):
+        return InvalidFrameError(reason, hint="this is an HTTP client on a Kafka listener")
+    return InvalidFrameError(reason, hint="the frame is larger than allowed or not Kafka")

@@ -1,0 +1,278 @@
+"""Listeners and the limits on who may connect, how much may be in flight, and how long.
+
+Rule: every limit is on from the start and is checked here or in ``connection.py``, never in a
+handler. What a frame *means* is ``dispatch.py``'s business, reached through one callable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from shoal.broker.config import Limits, Listener
+from shoal.broker.connection import Connection
+from shoal.broker.counters import Counters
+from shoal.errors import InvalidFrameError, ShoalError
+
+logger = logging.getLogger("shoal.broker.server")
+
+_SCRATCH_BYTES: Final = 256 << 10
+_TICK_SECONDS: Final = 1.0
+# Log lines about strangers per second: a port scan must not fill the disk.
+_STRANGER_LINES_PER_SECOND: Final = 5
+
+
+class BoundListener:
+    """A listening socket with what its clients must do to be served."""
+
+    def __init__(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self.config = listener
+        self.sock = sock
+        self.tls = tls
+        self.host, self.port = sock.getsockname()[:2]
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """What Metadata tells the clients of this listener."""
+        host, port = self.config.advertised or (self.config.host, 0)
+        return host, port or self.port
+
+
+def bind(listener: Listener, tls: ssl.SSLContext | None) -> BoundListener:
+    """Open the listening socket. Raises ShoalError with advice if the address is taken."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((listener.host, listener.port))
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        raise ShoalError(
+            f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}; "
+            "choose another address with --listen, or port 0 for any free one"
+        ) from error
+    return BoundListener(listener, sock, tls)
+
+
+class Server:
+    """Accepts connections and keeps them within the limits."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        counters: Counters,
+        *,
+        handle: Callable[[Connection, memoryview], None],
+        is_authenticated: Callable[[Connection], bool],
+        forget: Callable[[Connection], None],
+        audit: Callable[..., None],
+    ) -> None:
+        self.loop = loop
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.spare_buffers: list[bytearray] = []
+        self.in_flight_requests_max = limits.in_flight_requests_per_connection
+        self.out_pending_max_bytes = limits.out_pending_bytes_per_connection
+        self.connections: set[Connection] = set()
+        self.listeners: list[BoundListener] = []
+        self._limits = limits
+        self._counters = counters
+        self._is_authenticated = is_authenticated
+        self._forget = forget
+        self._audit = audit
+        self._per_address: Counter[str] = Counter()
+        self._unauthenticated: set[Connection] = set()
+        self._in_flight_bytes = 0
+        self._starved: set[Connection] = set()
+        self._dirty: list[Connection] = []
+        self._accept_tokens = float(limits.connections_per_second)
+        self._accept_refilled = monotonic()
+        self._stranger_lines = 0
+        self._tick_handle: asyncio.TimerHandle | None = None
+        # Bound to an attribute: called for every frame.
+        self.on_frame = handle
+
+    # --- life -----------------------------------------------------------------------------
+
+    def start(self, listeners: list[BoundListener]) -> None:
+        self.listeners = listeners
+        for listener in listeners:
+            self.loop.add_reader(listener.sock.fileno(), self._on_connect, listener)
+        self._tick_handle = self.loop.call_later(_TICK_SECONDS, self._tick)
+
+    def stop_accepting(self) -> None:
+        for listener in self.listeners:
+            if listener.sock.fileno() >= 0:
+                self.loop.remove_reader(listener.sock.fileno())
+                listener.sock.close()
+
+    def close(self) -> None:
+        self.stop_accepting()
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+        for connection in list(self.connections):
+            connection.close()
+
+    # --- accepting --------------------------------------------------------------------------
+
+    def _on_connect(self, listener: BoundListener) -> None:
+        for _ in range(64):
+            try:
+                sock, address = listener.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                # Out of file descriptors: let others finish before the next attempt.
+                logger.error("cannot accept a connection: %s", error.strerror)
+                self._counters.refused["accept"] += 1
+                self.loop.remove_reader(listener.sock.fileno())
+                self.loop.call_later(0.5, self._listen_again, listener)
+                return
+            self._admit(listener, sock, address[0], address[1])
+
+    def _listen_again(self, listener: BoundListener) -> None:
+        if listener.sock.fileno() >= 0:
+            self.loop.add_reader(listener.sock.fileno(), self._on_connect, listener)
+
+    def _admit(self, listener: BoundListener, sock: socket.socket, host: str, port: int) -> None:
+        reason = self._refusal(host)
+        if reason is not None:
+            self._counters.refused[reason] += 1
+            self._audit("connection refused", peer=host, reason=reason)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel: socket.socket | ssl.SSLSocket = sock
+        if listener.tls is not None:
+            channel = listener.tls.wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+            )
+        connection = Connection(self, channel, listener=listener, peer_host=host, peer_port=port)
+        self.connections.add(connection)
+        self._per_address[host] += 1
+        self._counters.connections_accepted += 1
+        self._counters.connections_open += 1
+        if listener.config.sasl:
+            self._unauthenticated.add(connection)
+        connection.start()
+
+    def _refusal(self, host: str) -> str | None:
+        limits = self._limits
+        now = monotonic()
+        rate = limits.connections_per_second
+        self._accept_tokens = min(
+            # A burst of two seconds' worth: a consumer group that starts together is no attack.
+            2.0 * rate,
+            self._accept_tokens + (now - self._accept_refilled) * rate,
+        )
+        self._accept_refilled = now
+        if len(self.connections) >= limits.connections:
+            return "too many connections"
+        if self._per_address[host] >= limits.connections_per_address:
+            return "too many connections from one address"
+        if len(self._unauthenticated) >= limits.unauthenticated_connections:
+            return "too many unauthenticated connections"
+        if self._accept_tokens < 1.0:
+            return "too many new connections per second"
+        self._accept_tokens -= 1.0
+        return None
+
+    # --- what connections ask of their host -----------------------------------------------------
+
+    def frame_limit(self, connection: Connection) -> int:
+        if self._unauthenticated and connection in self._unauthenticated:
+            return self._limits.frame_bytes_before_authentication
+        return self._limits.frame_bytes
+
+    def authenticated(self, connection: Connection) -> None:
+        self._unauthenticated.discard(connection)
+
+    def take(self, connection: Connection, size_bytes: int) -> bool:
+        """Reserve room for a request; False asks the connection to wait."""
+        if (
+            self._in_flight_bytes
+            and self._in_flight_bytes + size_bytes > self._limits.in_flight_bytes
+        ):
+            self._starved.add(connection)
+            return False
+        self._in_flight_bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        self._in_flight_bytes -= size_bytes
+        assert self._in_flight_bytes >= 0
+        if self._starved:
+            starved, self._starved = self._starved, set()
+            for connection in starved:
+                self.loop.call_soon(connection.unpark)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self._in_flight_bytes
+
+    def count_bytes(self, *, received: int = 0, sent: int = 0) -> None:
+        self._counters.received_bytes += received
+        self._counters.sent_bytes += sent
+
+    def mark_dirty(self, connection: Connection) -> None:
+        if not self._dirty:
+            self.loop.call_soon(self._flush_dirty)
+        self._dirty.append(connection)
+
+    def _flush_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.after_batch()
+
+    def on_closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._unauthenticated.discard(connection)
+        self._starved.discard(connection)
+        self._counters.connections_open -= 1
+        self._per_address[connection.peer_host] -= 1
+        if not self._per_address[connection.peer_host]:
+            del self._per_address[connection.peer_host]
+        self._forget(connection)
+
+    def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None:
+        self._counters.refused["not Kafka"] += 1
+        self._audit("frame refused", peer=connection.peer_host, reason=str(error))
+        if self._stranger_lines < _STRANGER_LINES_PER_SECOND:
+            self._stranger_lines += 1
+            logger.warning("closed %s: %s", connection.peer_host, error)
+
+    # --- deadlines --------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._tick_handle = self.loop.call_later(_TICK_SECONDS, self._tick)
+        self._stranger_lines = 0
+        now = monotonic()
+        for connection in list(self.connections):
+            reason = self._overdue(connection, now)
+            if reason is not None:
+                self._counters.refused[reason] += 1
+                if reason != "idle":
+                    self._audit("connection closed", peer=connection.peer_host, reason=reason)
+                connection.close()
+
+    def _overdue(self, connection: Connection, now: float) -> str | None:
+        limits = self._limits
+        waits_for_name = connection in self._unauthenticated
+        if waits_for_name and now - connection.accepted_at > limits.authentication_seconds:
+            return "authentication took too long"
+        if connection.stalled_for(now) > limits.slow_reader_seconds:
+            return "client does not read its replies"
+        if connection.frame_open_for(now) > limits.frame_seconds:
+            return "a frame was not finished in time"
+        if connection.idle_for(now) > limits.idle_seconds:
+            return "idle"
+        return None

@@ -1,0 +1,254 @@
+"""The catalogue: which topics exist, how many partitions they have, how they are configured.
+
+Rule: ``decide_*`` only looks and returns a journal entry or an error; ``replay`` is the only
+place that changes the catalogue. Loading after a restart is replaying.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from shoal.broker.journal import Entry
+from shoal.broker.topic_configs import TOPIC_CONFIGS, check_value
+from shoal.errors import ConfigError, ErrorCode
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+Refusal = tuple[ErrorCode, str]
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic. ``configs`` holds only what differs from the defaults."""
+
+    name: str
+    id: UUID
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+def name_problem(name: str | None) -> str:
+    """Why a topic must not be called that, or an empty string."""
+    if not name:
+        return "the name is empty"
+    if name in (".", ".."):
+        return "the name must not be '.' or '..'"
+    if len(name) > 249:
+        return "the name is longer than 249 characters"
+    if not _NAME.fullmatch(name):
+        return "only letters, digits, '.', '_' and '-' are allowed in a topic name"
+    return ""
+
+
+class Catalogue:
+    """All topics, broker-wide configurations and group configurations."""
+
+    def __init__(
+        self,
+        defaults: Mapping[str, str],
+        *,
+        topics_max: int,
+        partitions_max: int,
+    ) -> None:
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._defaults = dict(defaults)
+        self._topics_max = topics_max
+        self._partitions_max = partitions_max
+        self._partition_total = 0
+        # Set through AlterConfigs on the broker, on all brokers (""), and on groups.
+        self.broker_configs: dict[str, str] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self.next_producer_id = 0
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._topics
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def get(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def default(self, name: str) -> str:
+        """The value of a topic configuration that the topic itself does not set."""
+        entry = TOPIC_CONFIGS[name]
+        if entry.broker_name is not None and entry.broker_name in self.broker_configs:
+            return self.broker_configs[entry.broker_name]
+        return self._defaults.get(name, entry.default)
+
+    def config(self, topic: Topic, name: str) -> str:
+        value = topic.configs.get(name)
+        return value if value is not None else self.default(name)
+
+    def effective(self, topic: Topic) -> dict[str, str]:
+        return {name: self.config(topic, name) for name in TOPIC_CONFIGS}
+
+    @property
+    def file_defaults(self) -> Mapping[str, str]:
+        """Defaults that the configuration file or the flags set."""
+        return self._defaults
+
+    # --- deciding -----------------------------------------------------------------------------
+
+    def decide_create(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        configs: Mapping[str, str],
+        *,
+        internal: bool = False,
+    ) -> Entry | Refusal:
+        problem = name_problem(name)
+        if problem:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+        if name in self._topics:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        if twin := self._collision(name):
+            return (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {twin}",
+            )
+        if partition_count < 1:
+            return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+        if refusal := self._too_many(partition_count, new_topics=0 if internal else 1):
+            return refusal
+        try:
+            for key, value in configs.items():
+                check_value(key, value)
+        except ConfigError as error:
+            return ErrorCode.INVALID_CONFIG, str(error)
+        return {
+            "kind": "topic",
+            "name": name,
+            "id": topic_id.hex,
+            "partitions": partition_count,
+            "configs": dict(configs),
+        }
+
+    def _collision(self, name: str) -> str | None:
+        """Kafka refuses 'a.b' beside 'a_b': metric names would be the same."""
+        if "." not in name and "_" not in name:
+            return None
+        flat = name.replace(".", "_")
+        return next((t for t in self._topics if t.replace(".", "_") == flat), None)
+
+    def _too_many(self, partitions: int, *, new_topics: int) -> Refusal | None:
+        if len(self._topics) + new_topics > self._topics_max:
+            return ErrorCode.POLICY_VIOLATION, f"the limit of {self._topics_max} topics is reached"
+        if self._partition_total + partitions > self._partitions_max:
+            return (
+                ErrorCode.POLICY_VIOLATION,
+                f"the limit of {self._partitions_max} partitions is reached",
+            )
+        return None
+
+    def decide_delete(self, name: str) -> Entry | Refusal:
+        if name not in self._topics:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist."
+        if name in INTERNAL_TOPICS:
+            return ErrorCode.INVALID_REQUEST, f"Topic '{name}' is internal."
+        return {"kind": "delete", "name": name}
+
+    def decide_partitions(self, name: str, count: int) -> Entry | Refusal:
+        topic = self._topics.get(name)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist."
+        if topic.is_internal:
+            return ErrorCode.INVALID_REQUEST, f"Topic '{name}' is internal."
+        if count == topic.partition_count:
+            return (
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic already has {count} partition(s).",
+            )
+        if count < topic.partition_count:
+            return (
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {name} currently has {topic.partition_count} partition(s); "
+                f"{count} would not be an increase.",
+            )
+        if refusal := self._too_many(count - topic.partition_count, new_topics=0):
+            return refusal
+        return {"kind": "partitions", "name": name, "partitions": count}
+
+    def decide_configs(self, name: str, configs: Mapping[str, str]) -> Entry | Refusal:
+        """Replace all of a topic's own configurations."""
+        if name not in self._topics:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist."
+        try:
+            for key, value in configs.items():
+                check_value(key, value)
+        except ConfigError as error:
+            return ErrorCode.INVALID_CONFIG, str(error)
+        return {"kind": "configs", "name": name, "configs": dict(configs)}
+
+    # --- replaying ------------------------------------------------------------------------------
+
+    def replay(self, entry: Entry) -> None:
+        getattr(self, f"_replay_{entry['kind']}")(entry)
+
+    def _replay_topic(self, entry: Entry) -> None:
+        topic = Topic(entry["name"], UUID(hex=entry["id"]), entry["partitions"], entry["configs"])
+        self._topics[topic.name] = topic
+        self._by_id[topic.id] = topic
+        self._partition_total += topic.partition_count
+
+    def _replay_delete(self, entry: Entry) -> None:
+        topic = self._topics.pop(entry["name"])
+        del self._by_id[topic.id]
+        self._partition_total -= topic.partition_count
+
+    def _replay_partitions(self, entry: Entry) -> None:
+        topic = self._topics[entry["name"]]
+        self._partition_total += entry["partitions"] - topic.partition_count
+        topic.partition_count = entry["partitions"]
+
+    def _replay_configs(self, entry: Entry) -> None:
+        self._topics[entry["name"]].configs = dict(entry["configs"])
+
+    def _replay_broker_configs(self, entry: Entry) -> None:
+        self.broker_configs = dict(entry["configs"])
+
+    def _replay_group_configs(self, entry: Entry) -> None:
+        if entry["configs"]:
+            self.group_configs[entry["group"]] = dict(entry["configs"])
+        else:
+            self.group_configs.pop(entry["group"], None)
+
+    def _replay_producer_ids(self, entry: Entry) -> None:
+        self.next_producer_id = max(self.next_producer_id, entry["next"])
+
+    def entries(self) -> Iterable[dict[str, Any]]:
+        """The shortest journal that gives this catalogue."""
+        yield {"kind": "producer_ids", "next": self.next_producer_id}
+        yield {"kind": "broker_configs", "configs": self.broker_configs}
+        for group, configs in self.group_configs.items():
+            yield {"kind": "group_configs", "group": group, "configs": configs}
+        for topic in self._topics.values():
+            yield {
+                "kind": "topic",
+                "name": topic.name,
+                "id": topic.id.hex,
+                "partitions": topic.partition_count,
+                "configs": topic.configs,
+            }

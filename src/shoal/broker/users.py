@@ -1,0 +1,140 @@
+"""Who may log in: names and derived keys, in one file that only its owner can read.
+
+Rule: the file is replaced as a whole (write, sync, rename) and read again when it changed, so
+that the command line and a running broker need not talk to each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Final
+
+from shoal.broker.scram import HASHES, ITERATIONS_DEFAULT, Credential, make_credential
+from shoal.errors import ConfigError
+
+FILE_NAME: Final = "users.json"
+SALT_BYTES: Final = 24
+
+
+class Users:
+    """The credentials, in memory and (with a path) in a file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._credentials: dict[tuple[str, str], Credential] = {}
+        self._seen: tuple[int, int, int] | None = None
+        self._refresh()
+
+    def lookup(self, user: str, mechanism: str) -> Credential | None:
+        self._refresh()
+        return self._credentials.get((user, mechanism))
+
+    def any_of(self, user: str) -> Credential | None:
+        """Any credential of the user: enough to check a plain password."""
+        self._refresh()
+        for mechanism in HASHES:
+            if (found := self._credentials.get((user, mechanism))) is not None:
+                return found
+        return None
+
+    def names(self) -> list[str]:
+        self._refresh()
+        return sorted({user for user, _ in self._credentials})
+
+    def of(self, user: str) -> list[Credential]:
+        self._refresh()
+        return [c for (name, _), c in sorted(self._credentials.items()) if name == user]
+
+    def set_password(
+        self, user: str, password: str, *, iterations: int = ITERATIONS_DEFAULT
+    ) -> None:
+        """Derive and keep a credential for every mechanism."""
+        if not user or not password:
+            raise ConfigError("user name and password must not be empty")
+        for mechanism in HASHES:
+            salt = secrets.token_bytes(SALT_BYTES)
+            made = make_credential(mechanism, password, salt, iterations)
+            self._credentials[user, mechanism] = made
+        self._store()
+
+    def put(self, user: str, credential: Credential) -> None:
+        self._credentials[user, credential.mechanism] = credential
+        self._store()
+
+    def remove(self, user: str, mechanism: str | None = None) -> bool:
+        self._refresh()
+        doomed = [k for k in self._credentials if k[0] == user and mechanism in (None, k[1])]
+        for key in doomed:
+            del self._credentials[key]
+        if doomed:
+            self._store()
+        return bool(doomed)
+
+    def _refresh(self) -> None:
+        if self._path is None:
+            return
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if seen == self._seen:
+            return
+        if status.st_mode & 0o077:
+            raise ConfigError(f"{self._path} can be read by others; run: chmod 600 {self._path}")
+        self._credentials = _decoded(self._path.read_bytes(), self._path)
+        self._seen = seen
+
+    def _store(self) -> None:
+        if self._path is None:
+            return
+        temporary = self._path.with_suffix(".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(_encoded(self._credentials))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        status = self._path.stat()
+        self._seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _encoded(credentials: dict[tuple[str, str], Credential]) -> bytes:
+    rows = [
+        {
+            "user": user,
+            "mechanism": mechanism,
+            "salt": b64encode(credential.salt).decode(),
+            "iterations": credential.iterations,
+            "stored_key": b64encode(credential.stored_key).decode(),
+            "server_key": b64encode(credential.server_key).decode(),
+        }
+        for (user, mechanism), credential in sorted(credentials.items())
+    ]
+    return json.dumps({"version": 1, "users": rows}, indent=1).encode()
+
+
+def _decoded(data: bytes, path: Path) -> dict[tuple[str, str], Credential]:
+    try:
+        rows = json.loads(data)["users"]
+        return {
+            (row["user"], row["mechanism"]): Credential(
+                row["mechanism"],
+                b64decode(row["salt"]),
+                row["iterations"],
+                b64decode(row["stored_key"]),
+                b64decode(row["server_key"]),
+            )
+            for row in rows
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not a user file: {type(error).__name__}") from None
