@@ -10,7 +10,6 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from shoal.errors import ErrorCode
 
@@ -22,7 +21,7 @@ _EPOCH_MAX: Final = (1 << 31) - 1
 _EVICTABLE_AFTER_MS: Final = 120_000
 
 # A topic is named by its id from Fetch v13 on and by its name before.
-Key = tuple[str | UUID, int]
+Key = tuple[str | bytes, int]
 
 
 class FetchPartition:
@@ -42,7 +41,7 @@ class FetchPartition:
 
     def __init__(
         self,
-        topic: str | UUID,
+        topic: str | bytes,
         partition: int,
         fetch_offset: int,
         max_bytes: int,

@@ -72,7 +72,6 @@ class Server:
         counters: Counters,
         *,
         handle: Callable[[Connection, memoryview], None],
-        is_authenticated: Callable[[Connection], bool],
         forget: Callable[[Connection], None],
         audit: Callable[..., None],
     ) -> None:
@@ -85,7 +84,6 @@ class Server:
         self.listeners: list[BoundListener] = []
         self._limits = limits
         self._counters = counters
-        self._is_authenticated = is_authenticated
         self._forget = forget
         self._audit = audit
         self._per_address: Counter[str] = Counter()
@@ -255,6 +253,9 @@ class Server:
     def _tick(self) -> None:
         self._tick_handle = self.loop.call_later(_TICK_SECONDS, self._tick)
         self._stranger_lines = 0
+        self.check_deadlines()
+
+    def check_deadlines(self) -> None:
         now = monotonic()
         for connection in list(self.connections):
             reason = self._overdue(connection, now)

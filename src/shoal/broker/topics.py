@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from uuid import UUID
 
 from shoal.broker.journal import Entry
 from shoal.broker.topic_configs import TOPIC_CONFIGS, check_value
@@ -29,7 +28,7 @@ class Topic:
     """One topic. ``configs`` holds only what differs from the defaults."""
 
     name: str
-    id: UUID
+    id: bytes
     partition_count: int
     configs: dict[str, str] = field(default_factory=dict)
 
@@ -62,7 +61,7 @@ class Catalogue:
         partitions_max: int,
     ) -> None:
         self._topics: dict[str, Topic] = {}
-        self._by_id: dict[UUID, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
         self._defaults = dict(defaults)
         self._topics_max = topics_max
         self._partitions_max = partitions_max
@@ -86,7 +85,7 @@ class Catalogue:
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
-    def by_id(self, topic_id: UUID) -> Topic | None:
+    def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
     def default(self, name: str) -> str:
@@ -113,7 +112,7 @@ class Catalogue:
     def decide_create(
         self,
         name: str,
-        topic_id: UUID,
+        topic_id: bytes,
         partition_count: int,
         configs: Mapping[str, str],
         *,
@@ -141,7 +140,7 @@ class Catalogue:
         return {
             "kind": "topic",
             "name": name,
-            "id": topic_id.hex,
+            "id": topic_id.hex(),
             "partitions": partition_count,
             "configs": dict(configs),
         }
@@ -208,7 +207,7 @@ class Catalogue:
         getattr(self, f"_replay_{entry['kind']}")(entry)
 
     def _replay_topic(self, entry: Entry) -> None:
-        topic = Topic(entry["name"], UUID(hex=entry["id"]), entry["partitions"], entry["configs"])
+        topic = Topic(entry["name"], bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
         self._partition_total += topic.partition_count
@@ -248,7 +247,7 @@ class Catalogue:
             yield {
                 "kind": "topic",
                 "name": topic.name,
-                "id": topic.id.hex,
+                "id": topic.id.hex(),
                 "partitions": topic.partition_count,
                 "configs": topic.configs,
             }
