@@ -1,13 +1,15 @@
 """One member of a classic consumer group, without sockets, clocks or threads.
 
 Rule: every call takes ``now_ms`` and returns what the shell has to do, in order; nothing happens
-between calls. Orders (``Send``, ``FindCoordinator``, ``RefreshMetadata``) may come out of any
-call; steps (``CommitPositions``, ``Revoked``, ``Assigned``, ``Lost``, ``Failed``) come only out
-of the calls made for the user's thread: ``poll``, ``callback_done``, ``unsubscribe``, ``close``.
+between calls. Orders (``Send``, ``Disconnect``, ``FindCoordinator``, ``RefreshMetadata``) may come
+out of any call; steps (``CommitPositions``, ``Revoked``, ``Assigned``, ``Lost``, ``Failed``) come
+only out of the calls made for the user's thread: ``poll``, ``callback_done``, ``unsubscribe``,
+``close``. So a callback never runs beside user code, and auto-commit never commits a record the
+user has not come back for.
 
 How to drive it::
 
-    member = Member(config, assignors=[...], chance=random.random)
+    member = Member(config, assignors=load([...]), chance=random.random)
 
     # the engine, in its loop:
     perform(member.tick(now))                      # not later than member.next_deadline()
@@ -15,42 +17,68 @@ How to drive it::
     perform(member.connection_lost(now))           # the connection to the coordinator broke
     perform(member.coordinator_found(now))         # FindCoordinator succeeded
     perform(member.coordinator_not_found(code, now))
-    perform(member.update_metadata(topics, now))   # every Metadata response
+    perform(member.update_metadata(topics, now))   # every Metadata response (member.wanted_topics)
     perform(member.positions_committed(verdict, now))
 
     # the user's thread, inside poll(), for as long as it waits there:
     perform(member.subscribe(topics, now))
     perform(member.poll(now))       # at once, whenever member.wants_poll, and at least once per
                                     # heartbeat interval: it also feeds max.poll.interval.ms
-    perform(member.close(now))
+    perform(member.close(now))      # then wait for member.has_left, as long as close may take
 
 ``perform`` walks the outputs. For a ``Revoked``, ``Assigned`` or ``Lost`` it runs the user's
 callback and then performs ``member.callback_done(now, error)``, from which the next step comes.
-There is at most one such step in a list, and it is the last one. While a callback runs the engine
+There is at most one step in a list, and it is the last entry. While a callback runs the engine
 goes on ticking: heartbeats do not stop for user code.
 
 A commit is not the member's business, but whom to commit as is: ``commit_as()`` gives the
-identity or the reason why not, ``commit_answered(code, sent_as, now)`` says what an answer means.
+identity or the verdict why not, ``commit_answered(code, sent_as, now)`` says what an answer means.
+
+Two things differ from Kafka's Java client on purpose. A late answer to a commit of an *older*
+generation never throws a member out of its new one. And a fenced static member raises at every
+poll: joining again would fence the process which took its place, back and forth.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from enum import Enum
 
-from shoal.errors import ErrorCode
+from shoal.assign.loading import common_protocol
+from shoal.assign.model import Assignment, Assignor, RebalanceProtocol
+from shoal.errors import ErrorCode, InvalidAssignmentError, InvalidFrameError
+from shoal.group import leadership
+from shoal.group.link import NO_GENERATION, Generation
 from shoal.group.membership import (
+    Assigned,
     ClusterTopics,
     CommitVerdict,
+    Failed,
+    Lost,
     MemberConfig,
     MemberState,
     Output,
+    RefreshMetadata,
+    Revoked,
 )
+from shoal.group.preparation import Adoption, CallbackRun, CallbackStep, PositionCommit
+from shoal.group.session import REBALANCING, Answer, GroupSession, Progress
+from shoal.group.subscription import TopicInterest
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
-if TYPE_CHECKING:
-    from shoal.assign.model import Assignor
+
+class _Phase(Enum):
+    """How far the user's side of a rebalance has come."""
+
+    IDLE = "nothing to do until a trigger fires and the user polls"
+    REFRESHING = "a pattern is matched against fresh metadata before joining"
+    COMMITTING = "the shell commits positions; when it has, the next poll revokes"
+    REVOKING = "the user's callback runs before the join"
+    JOINING = "the session joins and syncs; when it has, the next poll adopts"
+    GIVING_UP = "the user's callback runs for what the new assignment takes away"
+    ADOPTING = "the user's callback runs for what it brings"
+    LEAVING = "the user's callback runs before LeaveGroup"
 
 
 class Member:
@@ -63,82 +91,411 @@ class Member:
         assignors: Sequence[Assignor],
         chance: Callable[[], float],
     ) -> None:
-        """``chance`` gives numbers in [0, 1) for the jitter of backoffs."""
-        raise NotImplementedError
+        """``assignors`` in order of preference; ``chance`` gives [0, 1) for the jitter of waits."""
+        self._config = config
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._protocol = common_protocol(assignors)
+        self._interest = TopicInterest(
+            watches_racks=bool(config.client_rack),
+            excludes_internal=config.exclude_internal_topics,
+        )
+        self._session = GroupSession(config, assignors, self._interest, chance)
+        self._commit = PositionCommit(
+            config, hold=self._protocol is RebalanceProtocol.EAGER, chance=chance
+        )
+        self._callbacks = CallbackRun()
+        self._group_metadata = self._session.identity(NO_GENERATION)
+        self._is_closed = False
+
+        self._phase = _Phase.IDLE
+        self._is_fresh = False  # a pattern was matched since the last JoinGroup
+        self._adopted = Adoption(Assignment(), (), NO_GENERATION)
 
     # --- what can be asked at any time ---------------------------------------------------------
 
     @property
-    def state(self) -> MemberState: ...
+    def state(self) -> MemberState:
+        return self._session.state
+
+    @property
+    def protocol(self) -> RebalanceProtocol:
+        return self._protocol
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
         """Sorted; what the last completed ``Assigned``, ``Revoked`` or ``Lost`` left."""
+        return self._session.owned
 
     @property
-    def identity(self) -> ConsumerGroupMetadata: ...
+    def generation(self) -> Generation:
+        return self._session.generation
 
     @property
-    def wants_poll(self) -> bool:
-        """Whether ``poll`` would do something now: wake up a user who waits in poll."""
+    def is_leader(self) -> bool:
+        return self._session.is_leader
+
+    @property
+    def is_subscribed(self) -> bool:
+        return self._interest.is_subscribed
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The subscription: the listed topics, or those that match the pattern now."""
+        return self._interest.topics
+
+    @property
+    def knows_coordinator(self) -> bool:
+        return self._session.link.is_known
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this member was when it last adopted an assignment."""
+        return self._group_metadata
+
+    @property
+    def wanted_topics(self) -> frozenset[str] | None:
+        """Topics to keep metadata of; ``None``: all (a pattern is subscribed to)."""
+        return self._interest.wanted_topics
 
     @property
     def holds_records(self) -> bool:
         """True from ``CommitPositions(hold=True)`` to the revocation: return no records."""
+        return self._protocol is RebalanceProtocol.EAGER and self._phase is _Phase.COMMITTING
+
+    @property
+    def has_left(self) -> bool:
+        """Closed, and nothing is on its way any more."""
+        return self._is_closed and self._session.link.is_idle and self._phase is not _Phase.LEAVING
+
+    @property
+    def wants_poll(self) -> bool:
+        """Whether ``poll`` would do something: wake up a user who waits in poll."""
+        if self._is_closed or not self._interest.is_subscribed:
+            return False
+        if self._session.failure is not None or self._callbacks.is_interrupted:
+            return True
+        match self._phase:
+            case _Phase.IDLE:
+                return self._must_rejoin() and self._may_prepare()
+            case _Phase.COMMITTING:
+                return self._commit.wants_poll
+            case _Phase.JOINING:
+                return self._session.progress in (Progress.SYNCED, Progress.STALLED)
+            case _:
+                return False
 
     def next_deadline(self) -> int | None:
-        """When ``tick`` is due, or ``None``: only an input can change anything."""
+        """When ``tick`` is due; ``None``: only another input can change anything."""
+        session_ms = self._session.next_deadline()
+        if self._phase is not _Phase.COMMITTING:
+            return session_ms
+        both = (session_ms, self._commit.next_deadline())
+        return min((each for each in both if each is not None), default=None)
 
     # --- calls for the user's thread -----------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str], now_ms: int) -> list[Output]: ...
+    def subscribe(self, topics: Iterable[str], now_ms: int) -> list[Output]:
+        """Want these topics, instead of whatever was wanted before.
 
-    def subscribe_pattern(self, pattern: re.Pattern[str], now_ms: int) -> list[Output]: ...
+        Raises:
+            ValueError: no topic; ``unsubscribe`` says that.
+        """
+        wanted = frozenset(topics)
+        if not wanted:
+            raise ValueError("subscribe needs at least one topic; use unsubscribe to leave")
+        self._interest.subscribe(wanted)
+        out: list[Output] = []
+        if not self._interest.covers(wanted):
+            out.append(RefreshMetadata(self._interest.wanted_topics))
+        return self._subscribed(now_ms, out)
+
+    def subscribe_pattern(self, pattern: re.Pattern[str], now_ms: int) -> list[Output]:
+        """Want every topic whose whole name matches, now and whenever metadata comes."""
+        self._interest.subscribe_pattern(pattern)
+        self._is_fresh = False
+        return self._subscribed(now_ms, [])
+
+    def _subscribed(self, now_ms: int, out: list[Output]) -> list[Output]:
+        assert not self._is_closed
+        if self._phase is _Phase.REFRESHING:
+            self._phase = _Phase.IDLE
+        self._session.link.want(now_ms, out)
+        return out
 
     def unsubscribe(self, now_ms: int) -> list[Output]:
         """Give up everything: a revoked or lost step, then LeaveGroup after ``callback_done``."""
-
-    def poll(self, now_ms: int) -> list[Output]: ...
-
-    def callback_done(self, now_ms: int, error: Exception | None = None) -> list[Output]: ...
-
-    def callback_interrupted(self, now_ms: int) -> list[Output]:
-        """A wakeup cut the callback short: the next ``poll`` gives the same step again."""
-
-    def enforce_rebalance(self, reason: str, now_ms: int) -> list[Output]: ...
+        out: list[Output] = []
+        session = self._session
+        session.failure = None
+        session.is_fenced = False
+        if session.owned:
+            # In the middle of a rebalance others may have been given them already.
+            is_lost = session.generation.is_reset or session.state in REBALANCING
+            step = Lost(session.owned) if is_lost else Revoked(session.owned)
+            self._run(step, _Phase.LEAVING, out)
+        else:
+            self._left(now_ms, out)
+        return out
 
     def close(self, now_ms: int) -> list[Output]:
         """Like ``unsubscribe``, and for ever."""
+        self._is_closed = True
+        return self.unsubscribe(now_ms)
 
-    # --- calls for the engine --------------------------------------------------------------------
+    def _left(self, now_ms: int, out: list[Output]) -> None:
+        self._phase = _Phase.IDLE
+        self._interest.clear()
+        why = "the consumer is being closed" if self._is_closed else "the consumer unsubscribed"
+        self._session.leave(why, now_ms, out)
+        self._session.link.unwant()
 
-    def tick(self, now_ms: int) -> list[Output]: ...
+    def enforce_rebalance(self, reason: str) -> None:
+        """The next ``poll`` rejoins, though nothing has changed."""
+        self._session.rejoin_reason = reason or "rebalance enforced by user"
 
-    def receive(self, ticket: int, response: object, now_ms: int) -> list[Output]: ...
+    def poll(self, now_ms: int) -> list[Output]:
+        """The user is here: callbacks may run, and the poll interval starts anew."""
+        out: list[Output] = []
+        if self._is_closed or not self._interest.is_subscribed:
+            return out
+        session = self._session
+        session.polled(now_ms, out)
+        if session.failure is not None:
+            out.append(Failed(session.failure))
+            if not session.is_fenced:
+                session.failure = None
+        elif self._callbacks.is_interrupted:
+            self._callbacks.again(out)
+        else:
+            self._go_on(now_ms, out)
+        return out
 
-    def connection_lost(self, now_ms: int) -> list[Output]: ...
+    def _go_on(self, now_ms: int, out: list[Output]) -> None:
+        match self._phase:
+            case _Phase.IDLE if self._must_rejoin() and self._may_prepare():
+                self._begin(now_ms, out)
+            case _Phase.COMMITTING if self._commit.is_over:
+                self._revoke(now_ms, out)
+            case _Phase.COMMITTING:
+                self._commit.poll(out)
+            case _Phase.JOINING if self._session.progress is Progress.SYNCED:
+                self._adopt(now_ms, out)
+            case _:
+                pass
 
-    def coordinator_found(self, now_ms: int) -> list[Output]: ...
+    def callback_done(self, now_ms: int, error: Exception | None = None) -> list[Output]:
+        """The callback of the last step has run; gives what comes next."""
+        out: list[Output] = []
+        step = self._callbacks.done(error)
+        if step is None:
+            return out
+        if not isinstance(step, Assigned):
+            gone = set(step.partitions)
+            self._session.owned = tuple(tp for tp in self._session.owned if tp not in gone)
+        match self._phase:
+            case _Phase.REVOKING:
+                self._prepared(now_ms, out)
+            case _Phase.GIVING_UP:
+                self._take_over(out)
+            case _Phase.ADOPTING:
+                self._phase = _Phase.IDLE
+            case _Phase.LEAVING:
+                self._left(now_ms, out)
+        self._callbacks.tell(out)
+        return out
 
-    def coordinator_not_found(self, code: ErrorCode, now_ms: int) -> list[Output]: ...
+    def callback_interrupted(self) -> None:
+        """A wakeup cut the callback short: the next ``poll`` gives the same step again."""
+        self._callbacks.interrupt()
 
-    def update_metadata(self, topics: ClusterTopics, now_ms: int) -> list[Output]: ...
+    def _run(self, step: CallbackStep, phase: _Phase, out: list[Output]) -> None:
+        self._phase = phase
+        self._callbacks.start(step, out)
 
-    # --- commits -----------------------------------------------------------------------------------
+    # --- before joining ------------------------------------------------------------------------
 
-    def commit_as(self) -> ConsumerGroupMetadata | ErrorCode:
-        """Whom to send in OffsetCommit, or why none can be sent now.
+    def _must_rejoin(self) -> bool:
+        return (
+            self._session.rejoin_reason is not None
+            or self._interest.cluster_changed
+            or self._interest.has_changed_since_join
+        )
 
-        REBALANCE_IN_PROGRESS: poll, then try again. ILLEGAL_GENERATION: not in the group.
+    def _may_prepare(self) -> bool:
+        # What is lost is lost, coordinator or not; but who is in the group keeps its partitions
+        # until the coordinator can hear that they were given up.
+        return self._session.link.is_known or self._session.generation.is_reset
+
+    def _begin(self, now_ms: int, out: list[Output]) -> None:
+        """Take the next step towards JoinGroup that is still to be taken."""
+        session = self._session
+        if not session.is_prepared and session.generation.is_reset and session.owned:
+            self._revoke(now_ms, out)
+        elif self._interest.has_pattern and not self._is_fresh:
+            self._phase = _Phase.REFRESHING
+            out.append(RefreshMetadata(None))
+        elif session.is_prepared:
+            self._phase = _Phase.JOINING
+            self._is_fresh = False
+            session.join(now_ms, out)
+        else:
+            can_commit = session.state is MemberState.STABLE and bool(session.owned)
+            if self._config.auto_commit and can_commit:
+                self._phase = _Phase.COMMITTING
+                self._commit.start(now_ms, out)
+            else:
+                self._revoke(now_ms, out)
+
+    def positions_committed(self, verdict: CommitVerdict, now_ms: int) -> None:
+        """The commit asked for by ``CommitPositions`` was answered.
+
+        RETRY makes the member ask again, until the rebalance timeout; anything else goes on.
         """
+        self._commit.answered(verdict, now_ms)
+
+    def _revoke(self, now_ms: int, out: list[Output]) -> None:
+        self._session.is_prepared = True
+        step = self._step_before_join()
+        if step is None:
+            self._prepared(now_ms, out)
+        else:
+            self._run(step, _Phase.REVOKING, out)
+
+    def _step_before_join(self) -> Revoked | Lost | None:
+        owned = self._session.owned
+        if self._session.generation.is_reset:
+            return Lost(owned) if owned else None
+        if self._protocol is RebalanceProtocol.EAGER:
+            return Revoked(owned)
+        unwanted = tuple(tp for tp in owned if tp.topic not in self._interest.topics)
+        return Revoked(unwanted) if unwanted else None
+
+    def _prepared(self, now_ms: int, out: list[Output]) -> None:
+        session = self._session
+        session.is_leader = False
+        self._interest.forget_leadership()
+        # Not prepared after all: thrown out of the group while the callback ran. What is left
+        # must be given up as lost first.
+        if session.is_prepared:
+            session.state = MemberState.PREPARING
+        self._begin(now_ms, out)
+
+    # --- after syncing -------------------------------------------------------------------------
+
+    def _adopt(self, now_ms: int, out: list[Output]) -> None:
+        session = self._session
+        session.progress = Progress.NONE
+        self._phase = _Phase.IDLE
+        try:
+            assignment = leadership.read_assignment(session.assignment)
+        except InvalidFrameError as error:
+            session.rejoin_reason = "the assignment cannot be read"
+            name = session.generation.protocol_name or ""
+            reason = f"the leader sent {len(session.assignment)} bytes for this member: {error}"
+            out.append(Failed(InvalidAssignmentError(name, reason)))
+            return
+        partitions = tuple(sorted(set(assignment.partitions)))
+        if not self._interest.fits(partitions):
+            # The subscription has changed since JoinGroup (KAFKA-7961): nobody hears of this.
+            session.rejoin_reason = "received assignment does not match the current subscription"
+            self._go_on(now_ms, out)
+            return
+        self._adopted = Adoption(assignment, partitions, session.generation)
+        kept = set(partitions)
+        given_up = tuple(tp for tp in session.owned if tp not in kept)
+        if given_up:
+            assert self._protocol is RebalanceProtocol.COOPERATIVE
+            session.rejoin_reason = "need to revoke partitions and re-join"
+            self._run(Revoked(given_up), _Phase.GIVING_UP, out)
+        else:
+            self._take_over(out)
+
+    def _take_over(self, out: list[Output]) -> None:
+        assignment, partitions, generation = self._adopted
+        self._interest.adopt(partitions)
+        name = generation.protocol_name
+        assert name is not None
+        self._group_metadata = self._session.identity(generation)
+        try:
+            self._assignors[name].on_assignment(assignment, self._group_metadata)
+        except Exception as error:  # noqa: BLE001 - user code: anything may come out of it
+            self._callbacks.note(error)
+        before = set(self._session.owned)
+        added = tuple(tp for tp in partitions if tp not in before)
+        self._session.owned = partitions
+        self._run(Assigned(added, partitions), _Phase.ADOPTING, out)
+
+    # --- calls for the engine ------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """Do what time asks for: heartbeats, retries, giving up on silence."""
+        out: list[Output] = []
+        self._commit.tick(now_ms)
+        self._session.tick(now_ms, out)
+        return self._settled(out)
+
+    def receive(self, ticket: int, answer: Answer, now_ms: int) -> list[Output]:
+        """An answer to a ``Send``. One that comes too late changes nothing."""
+        out: list[Output] = []
+        self._session.receive(ticket, answer, now_ms, out)
+        return self._settled(out)
+
+    def connection_lost(self, now_ms: int) -> list[Output]:
+        """The connection to the coordinator broke: nothing asked on it will be answered."""
+        out: list[Output] = []
+        self._session.lose_coordinator(now_ms, out, disconnect=False)
+        return self._settled(out)
+
+    def need_coordinator(self, now_ms: int) -> list[Output]:
+        """Someone wants to commit or to fetch offsets: look the coordinator up if need be."""
+        out: list[Output] = []
+        self._session.link.want(now_ms, out)
+        return out
+
+    def coordinator_found(self, now_ms: int) -> list[Output]:
+        """``FindCoordinator`` succeeded, and the shell will connect to it."""
+        out: list[Output] = []
+        self._session.coordinator_found(now_ms, out)
+        return out
+
+    def coordinator_not_found(self, code: ErrorCode, now_ms: int) -> list[Output]:
+        """It failed; NETWORK_EXCEPTION if no broker answered."""
+        self._session.coordinator_not_found(code, now_ms)
+        return []
+
+    def update_metadata(self, answer: ClusterTopics, now_ms: int) -> list[Output]:
+        """A Metadata response came, asked for or not."""
+        out: list[Output] = []
+        self._interest.update(answer)
+        if self._phase is _Phase.REFRESHING and answer.asked is None:
+            self._is_fresh = True
+            self._phase = _Phase.IDLE
+        self._session.metadata_came(now_ms, out)
+        return self._settled(out)
+
+    def _settled(self, out: list[Output]) -> list[Output]:
+        """The session may have been thrown out of the group, or have given a join up."""
+        session = self._session
+        is_void = {
+            _Phase.JOINING: session.progress is Progress.NONE,
+            _Phase.COMMITTING: session.generation.is_reset,
+            # Lost partitions do not wait for metadata.
+            _Phase.REFRESHING: session.generation.is_reset and bool(session.owned),
+        }
+        if is_void.get(self._phase, False):
+            self._phase = _Phase.IDLE
+        return out
+
+    # --- commits -------------------------------------------------------------------------------
+
+    def commit_as(self) -> ConsumerGroupMetadata | CommitVerdict:
+        """Whom to name in OffsetCommit, or why none can be sent now (REBALANCING, REFUSED)."""
+        return self._session.commit_as()
 
     def commit_answered(
         self, code: ErrorCode, sent_as: ConsumerGroupMetadata, now_ms: int
     ) -> tuple[CommitVerdict, list[Output]]:
         """What an answer (the first error of its partitions, or NONE) means."""
-
-    def positions_committed(self, verdict: CommitVerdict, now_ms: int) -> list[Output]:
-        """The commit asked for by ``CommitPositions`` was answered.
-
-        RETRY makes the member ask again (until the rebalance timeout); anything else goes on.
-        """
+        out: list[Output] = []
+        verdict = self._session.commit_answered(code, sent_as, now_ms, out)
+        return verdict, self._settled(out)

@@ -7,7 +7,7 @@ ones, so a shell is written once.
 Two kinds of output:
 
 * *Orders* for the engine, which may come out of any call: ``Send``, ``FindCoordinator``,
-  ``RefreshMetadata``.
+  ``RefreshMetadata``, ``Disconnect``.
 * *Steps* of a rebalance for the thread of the user: ``CommitPositions``, ``Revoked``,
   ``Assigned``, ``Lost``, ``Failed``. They come only out of the calls that thread makes (``poll``,
   ``callback_done``, ``unsubscribe``, ``close``), so no callback can run beside user code.
@@ -15,7 +15,7 @@ Two kinds of output:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -88,16 +88,17 @@ class MemberConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """Topics and partitions as the shell knows them from Metadata responses.
+    """Topics and partitions as a Metadata response tells them.
 
-    ``racks`` holds per topic one entry per partition, in order of partition number: the racks of
-    its replicas (empty if the brokers name none). A topic asked for and not there is left out.
+    ``racks[topic][partition]`` lists the racks of the replicas, ``None`` for one without; it may
+    be left out where brokers name no racks. A topic that was asked for and is not there is absent.
     """
 
-    racks: Mapping[str, tuple[frozenset[str], ...]]
+    partition_counts: Mapping[str, int]
+    racks: Mapping[str, Sequence[Sequence[str | None]]] = field(default_factory=dict)
     asked: frozenset[str] | None = None
     """The topics this answer speaks for; ``None``: every topic of the cluster."""
-    internal: frozenset[str] = field(default_factory=frozenset)
+    internal: frozenset[str] = frozenset()
 
 
 # --- orders for the engine -----------------------------------------------------------------
@@ -107,8 +108,8 @@ class ClusterTopics:
 class Send:
     """Send ``request`` to the coordinator; give the answer to ``receive(ticket, ...)``.
 
-    The member watches the time itself: the shell needs no timeout for it, and may forget the
-    ticket when it is told to ``FindCoordinator``.
+    The member watches the time itself: the shell needs no timeout for it. If the connection
+    breaks, ``connection_lost`` says so for all tickets at once.
     """
 
     ticket: int
@@ -116,14 +117,20 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class FindCoordinator:
-    """Look the coordinator up, then call ``coordinator_found`` or ``coordinator_not_found``.
+class Disconnect:
+    """Close the connection to the coordinator: it is not to be trusted any more.
 
-    ``disconnect``: close the connection to the last one first, so that no late answer of it
-    can arrive (answers to old tickets are ignored in any case).
+    Answers still on their way are ignored (their tickets are void), but the broker must not hold
+    a reply for a request nobody waits for.
     """
 
-    disconnect: bool = False
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Look the coordinator up, once, then call ``coordinator_found`` or ``coordinator_not_found``.
+
+    The member paces the attempts.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,5 +192,5 @@ class Failed:
 
 
 Step: TypeAlias = CommitPositions | Revoked | Assigned | Lost | Failed
-Order: TypeAlias = Send | FindCoordinator | RefreshMetadata
+Order: TypeAlias = Send | Disconnect | FindCoordinator | RefreshMetadata
 Output: TypeAlias = Order | Step
