@@ -19,6 +19,7 @@ It becomes an exception only at the client's public edge, by ``error_for(code)``
     ├── RecordDeserializationError        a deserializer failed; names the offset
     ├── RebalanceListenerError            a rebalance listener raised; the cause is chained
     ├── InvalidAssignmentError            an assignor returned nonsense; names it
+    ├── UpstreamFailureError              strict_upstream, and Apache Kafka itself fails here
     ├── CorruptDataError                  bytes on disk or in a batch fail a check; also ValueError
     │   └── UnsupportedFormatError        a batch format older than v2
     ├── BatchTooLargeError                a batch inflates past the configured limit
@@ -321,6 +322,14 @@ class InvalidAssignmentError(ShoalError):
         self.assignor = assignor
         self.reason = reason
         super().__init__(f"assignor {assignor!r} returned an invalid assignment: {reason}")
+
+
+class UpstreamFailureError(ShoalError):
+    """With ``strict_upstream``: on this input Apache Kafka throws, and so do we."""
+
+    def __init__(self, java: str) -> None:
+        self.java = java
+        super().__init__(f"Apache Kafka fails on this input: {java}")
 
 
 class CorruptDataError(ShoalError, ValueError):

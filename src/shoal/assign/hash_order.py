@@ -1,0 +1,134 @@
+"""The order in which Java's hash tables are walked, because Kafka's results depend on it.
+
+Which of several equal members keeps a partition, and which of several equal partitions moves back,
+is decided in Apache Kafka by walking a ``HashMap`` or ``HashSet``. To give the same answer we walk
+in the same order: buckets ascending, and inside a bucket by insertion (for entries made by ``put``;
+``computeIfAbsent`` inserts in front).
+
+Rule: everything Java-shaped about order is in this file. Buckets that Java turns into trees (eight
+or more colliding keys in a table of 64 or more) are not imitated; it takes hostile ids to make one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_MASK = 0xFFFFFFFF
+_FIRST_CAPACITY = 16
+# From here on hashing all keys at once pays for loading NumPy.
+_MANY = 512
+
+
+def name_order(text: str) -> bytes:
+    """Sort key equal to Java's ``String.compareTo``: by UTF-16 code units.
+
+    Python compares code points. The two differ when a character above U+FFFF meets one from
+    U+E000 to U+FFFF; client ids may hold either.
+    """
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def sorted_names(names: Iterable[str]) -> list[str]:
+    """Names in Java's order."""
+    listed = list(names)
+    if all(name.isascii() for name in listed):
+        return sorted(listed)
+    return sorted(listed, key=name_order)
+
+
+def string_hash(text: str) -> int:
+    """``String.hashCode`` as an unsigned 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (31 * value + unit) & _MASK
+        return value
+    data = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & _MASK
+    return value
+
+
+def partition_hash(topic_hash: int, partition: int) -> int:
+    """``TopicPartition.hashCode`` as an unsigned 32-bit number."""
+    return (31 * (31 + partition) + topic_hash) & _MASK
+
+
+def _spread(value: int) -> int:
+    return value ^ (value >> 16)
+
+
+def _capacity(count: int) -> int:
+    capacity = _FIRST_CAPACITY
+    while count > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
+def put_order(keys: Sequence[str]) -> list[str]:
+    """Distinct keys in the order a ``HashMap`` walks them after ``put`` in this order."""
+    mask = _capacity(len(keys)) - 1
+    if len(keys) >= _MANY:
+        from shoal.assign.arrays import bucket_order
+
+        order = bucket_order(keys, mask)
+        if order is not None:
+            return [keys[index] for index in order]
+    return sorted(keys, key=lambda key: _spread(string_hash(key)) & mask)
+
+
+def compute_order(keys: Iterable[str]) -> list[str]:
+    """Keys in the order a ``HashMap`` walks them after ``computeIfAbsent`` for each in turn.
+
+    A new entry goes to the front of its bucket, and the table grows at the start of the call
+    *after* the one that made it too full, be it for a key that is already there.
+    """
+    capacity = _FIRST_CAPACITY
+    buckets: dict[int, list[str]] = {}
+    present: set[str] = set()
+    for key in keys:
+        if len(present) > capacity * 3 // 4:
+            capacity *= 2
+            buckets = _grown(buckets, capacity)
+        if key not in present:
+            present.add(key)
+            buckets.setdefault(_spread(string_hash(key)) & (capacity - 1), []).insert(0, key)
+    return [key for index in sorted(buckets) for key in buckets[index]]
+
+
+def _grown(buckets: dict[int, list[str]], capacity: int) -> dict[int, list[str]]:
+    grown: dict[int, list[str]] = {}
+    for index in sorted(buckets):
+        for key in buckets[index]:
+            grown.setdefault(_spread(string_hash(key)) & (capacity - 1), []).append(key)
+    return grown
+
+
+class PartitionSet:
+    """A ``HashSet<TopicPartition>`` of one topic, as far as its first element goes.
+
+    It holds whatever integers the caller numbers partitions by, with their Java hashes.
+    """
+
+    __slots__ = ("_capacity", "_hashes")
+
+    def __init__(self) -> None:
+        self._capacity = _FIRST_CAPACITY
+        self._hashes: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, key: int, java_hash: int) -> None:
+        self._hashes.setdefault(key, _spread(java_hash))
+        # A HashSet never shrinks, so growth is remembered.
+        while len(self._hashes) > self._capacity * 3 // 4:
+            self._capacity *= 2
+
+    def remove(self, key: int) -> None:
+        del self._hashes[key]
+
+    def first(self) -> int:
+        mask = self._capacity - 1
+        # min keeps the first of equals, which is the one inserted first.
+        return min(self._hashes, key=lambda key: self._hashes[key] & mask)

@@ -1,0 +1,165 @@
+"""A group's subscriptions in integers: what every assignor starts from.
+
+Members and topics become indexes. Members stand in the order in which Java walks the leader's
+``HashMap`` of subscriptions, because Kafka's sticky assignors visit them so; ``ranks`` gives their
+order by id. Topics stand in Java's string order, so that partition numbers sort as Kafka sorts.
+
+Rule: this file reads the caller's objects; the algorithms see integers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.assign.hash_order import name_order, put_order, sorted_names
+from shoal.assign.model import ClusterMetadata, GroupSubscription, Subscription
+from shoal.assign.partitions import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One group and the partitions it may read."""
+
+    layout: Layout
+    walk: tuple[int, ...]
+    """Topic indexes in the order Java walks its map of topics."""
+    member_ids: tuple[str, ...]
+    subscriptions: tuple[Subscription, ...]
+    classes: tuple[int, ...]
+    """Per member, which of ``topic_lists`` it subscribes to."""
+    topic_lists: tuple[tuple[int, ...], ...]
+    """Distinct subscriptions: indexes of the topics that exist, as listed, repeats included."""
+    raw_lists: tuple[tuple[str, ...], ...]
+    """The same as the members sent them, topics without metadata included."""
+    racks: Mapping[str, Sequence[Sequence[str | None]]]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Per member, its place among all members sorted by id."""
+        ids = self.member_ids
+        ascii_only = all(member_id.isascii() for member_id in ids)
+        keys: Sequence[str | bytes] = ids if ascii_only else [name_order(i) for i in ids]
+        ranks = [0] * len(ids)
+        for rank, member in enumerate(sorted(range(len(ids)), key=keys.__getitem__)):
+            ranks[member] = rank
+        return ranks
+
+    def topics_of(self, member: int) -> tuple[int, ...]:
+        return self.topic_lists[self.classes[member]]
+
+    def in_member_order(self) -> list[int]:
+        """Static members by instance id, then the others by member id (KAFKA-8355)."""
+
+        def key(member: int) -> tuple[bool, bytes]:
+            instance = self.subscriptions[member].group_instance_id
+            if instance is not None:
+                return False, name_order(instance)
+            return True, name_order(self.member_ids[member])
+
+        return sorted(range(len(self.member_ids)), key=key)
+
+
+def state(metadata: ClusterMetadata, subscriptions: GroupSubscription) -> Problem:
+    """The problem that the caller's objects describe."""
+    member_ids = put_order(list(subscriptions))
+    members = [subscriptions[member_id] for member_id in member_ids]
+    classes, raw_lists = _classes(members)
+    wanted = put_order(list(dict.fromkeys(topic for listed in raw_lists for topic in listed)))
+    counts = metadata.partition_counts
+    # Entered into a second map, as Java does: only collisions can tell.
+    walked = put_order([topic for topic in wanted if counts.get(topic, 0) > 0])
+    topics = sorted_names(walked)
+    layout = Layout(topics, [counts[topic] for topic in topics])
+    index = layout.index
+    return Problem(
+        layout=layout,
+        walk=tuple(index[topic] for topic in walked),
+        member_ids=tuple(member_ids),
+        subscriptions=tuple(members),
+        classes=tuple(classes),
+        topic_lists=tuple(
+            tuple(index[topic] for topic in listed if topic in index) for listed in raw_lists
+        ),
+        raw_lists=tuple(raw_lists),
+        racks=metadata.racks,
+    )
+
+
+def _classes(members: Sequence[Subscription]) -> tuple[list[int], list[tuple[str, ...]]]:
+    """Members by equal topic lists: thousands of members seldom have more than a few."""
+    by_list: dict[tuple[str, ...], int] = {}
+    by_identity: dict[int, int] = {}
+    classes = []
+    for subscription in members:
+        found = by_identity.get(id(subscription.topics))
+        if found is None:
+            found = by_list.setdefault(tuple(subscription.topics), len(by_list))
+            by_identity[id(subscription.topics)] = found
+        classes.append(found)
+    return classes, list(by_list)
+
+
+@dataclass(frozen=True, slots=True)
+class RackTable:
+    """Where members and replicas stand, when that matters for the group (KIP-881)."""
+
+    of_member: tuple[str | None, ...]
+    of_partition: tuple[tuple[frozenset[str], ...], ...]
+    """Per topic and partition, the racks that hold a replica."""
+
+    def mismatch(self, member: int, topic: int, partition: int) -> bool:
+        """Whether the member has a rack and no replica stands in it."""
+        rack = self.of_member[member]
+        return rack is not None and rack not in self.at(topic, partition)
+
+    def at(self, topic: int, partition: int) -> frozenset[str]:
+        listed = self.of_partition[topic]
+        # A claim may name a partition that does not exist (strict_upstream); it has no racks.
+        return listed[partition] if 0 <= partition < len(listed) else frozenset()
+
+
+def partition_racks(problem: Problem, topic: int) -> tuple[frozenset[str], ...]:
+    """Per partition of a topic, the racks of its replicas."""
+    listed = problem.racks.get(problem.layout.topics[topic])
+    count = problem.layout.counts[topic]
+    if listed is None:
+        return (frozenset(),) * count
+    known: dict[tuple[str | None, ...], frozenset[str]] = {}
+    sets = []
+    for racks in listed[:count]:
+        key = tuple(racks)
+        if key not in known:
+            known[key] = frozenset(rack for rack in key if rack is not None)
+        sets.append(known[key])
+    sets += [frozenset()] * (count - len(sets))
+    return tuple(sets)
+
+
+def rack_of(subscription: Subscription) -> str | None:
+    """A member's rack; the empty string is none."""
+    return subscription.rack_id or None
+
+
+def racks_matter(members: set[str], partitions: Sequence[frozenset[str]]) -> bool:
+    """Whether choosing by rack could bring reads nearer than not choosing.
+
+    Not when members and replicas share no rack, and not when every partition stands in every rack.
+    """
+    distinct = set(partitions)
+    everywhere = frozenset().union(*distinct)
+    if not members & everywhere:
+        return False
+    return any(racks != everywhere for racks in distinct)
+
+
+def rack_table(problem: Problem) -> RackTable | None:
+    """The racks of the whole group, or None when they do not matter."""
+    of_member = tuple(rack_of(subscription) for subscription in problem.subscriptions)
+    racks = {rack for rack in of_member if rack is not None}
+    if not racks:
+        return None
+    of_partition = tuple(partition_racks(problem, t) for t in range(len(problem.layout.topics)))
+    if not racks_matter(racks, [one for listed in of_partition for one in listed]):
+        return None
+    return RackTable(of_member, of_partition)

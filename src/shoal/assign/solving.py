@@ -1,0 +1,160 @@
+"""One sticky assignment from start to end: claims, the right algorithm, soundness, two rounds.
+
+Which algorithm runs follows from the subscriptions alone (all equal, or not); whether it runs on
+lists or on arrays follows from the size alone and does not change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from shoal.assign.claims import Claim, packed_claim, previous_owners, settle
+from shoal.assign.constrained import assign_constrained
+from shoal.assign.general import assign_general
+from shoal.assign.model import ClusterMetadata, GroupAssignment, GroupSubscription, Subscription
+from shoal.assign.partitions import unpack
+from shoal.assign.problem import Problem, rack_table, state
+from shoal.assign.results import from_packed
+from shoal.errors import UpstreamFailureError
+
+Packed = list[list[int]]
+
+
+def solve(
+    metadata: ClusterMetadata,
+    subscriptions: GroupSubscription,
+    claim_of: Callable[[Subscription], Claim],
+    *,
+    strict_upstream: bool,
+    two_rounds: bool,
+) -> GroupAssignment:
+    """The sticky assignment of a group.
+
+    Raises:
+        UpstreamFailureError: with ``strict_upstream``, where Apache Kafka throws.
+    """
+    problem = state(metadata, subscriptions)
+    if not problem.member_ids:
+        return GroupAssignment({})
+    claims = [claim_of(subscription) for subscription in problem.subscriptions]
+    claimed = [packed_claim(problem, claim) for claim in claims]
+    case = _Case(problem, claims, claimed, two_rounds)
+    if strict_upstream or not _is_odd(case):
+        return from_packed(problem, _by_lists(case, guarded=False).given)
+    return from_packed(problem, _soundly(case).given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    problem: Problem
+    claims: Sequence[Claim]
+    claimed: Packed
+    two_rounds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    given: Packed
+    withheld: Collection[int]
+    """Partitions which nobody has until their owner has given them up."""
+
+
+def subscriptions_equal(problem: Problem) -> bool:
+    """Kafka's test. The first list with topics is the measure, empty ones before it are skipped."""
+    measure: frozenset[str] = frozenset()
+    for number in problem.classes:
+        listed = problem.raw_lists[number]
+        if not measure:
+            measure = frozenset(listed)
+        elif len(listed) != len(measure) or not measure.issuperset(listed):
+            return False
+    return True
+
+
+def _equal_as_sets(problem: Problem) -> bool:
+    return len({frozenset(listed) for listed in problem.raw_lists}) == 1
+
+
+def _by_lists(case: _Case, *, guarded: bool) -> _Result:
+    problem, claims, claimed = case.problem, case.claims, case.claimed
+    ownership = settle(claims, claimed)
+    racks = rack_table(problem)
+    if _equal_as_sets(problem) if guarded else subscriptions_equal(problem):
+        given, transferring = assign_constrained(problem, ownership, racks)
+    else:
+        previous = previous_owners(problem, claims, claimed, guarded=guarded)
+        given = assign_general(problem, ownership, previous, racks)
+        transferring = _changing_hands(given, claimed)
+    if not case.two_rounds:
+        return _Result(given, ())
+    for partition, member in transferring.items():
+        given[member].remove(partition)
+    return _Result(given, transferring)
+
+
+def _changing_hands(given: Packed, claimed: Packed) -> dict[int, int]:
+    """Partition → new member, for partitions that somebody claimed and does not keep."""
+    added: dict[int, int] = {}
+    revoked: set[int] = set()
+    for member, packed in enumerate(given):
+        owned = set(claimed[member])
+        added.update({partition: member for partition in packed if partition not in owned})
+        revoked |= owned.difference(packed)
+    return {partition: member for partition, member in added.items() if partition in revoked}
+
+
+def _is_odd(case: _Case) -> bool:
+    """Whether the input is of a kind on which Kafka's result may be unsound."""
+    problem, claims, claimed = case.problem, case.claims, case.claimed
+    if any(len(set(listed)) != len(listed) for listed in problem.raw_lists):
+        return True
+    equal = subscriptions_equal(problem)
+    if equal != _equal_as_sets(problem) or _ghosts(problem, claimed):
+        return True
+    if equal:
+        return False
+    every = previous_owners(problem, claims, claimed, guarded=False)
+    return every != previous_owners(problem, claims, claimed, guarded=True)
+
+
+def _ghosts(problem: Problem, claimed: Packed) -> set[int]:
+    """Claimed partitions of topics that exist, which do not exist themselves."""
+    counts = problem.layout.counts
+    every = {partition for packed in claimed for partition in packed}
+    return {p for p in every if not 0 <= unpack(p)[1] < counts[unpack(p)[0]]}
+
+
+def _soundly(case: _Case) -> _Result:
+    """Kafka's result where it is sound, else the one without the offending parts of the input."""
+    try:
+        result = _by_lists(case, guarded=False)
+    except UpstreamFailureError:
+        pass
+    else:
+        if _is_sound(case.problem, result):
+            return result
+    ghosts = _ghosts(case.problem, case.claimed)
+    lists = tuple(tuple(dict.fromkeys(listed)) for listed in case.problem.topic_lists)
+    cleaned = replace(
+        case,
+        problem=replace(case.problem, topic_lists=lists),
+        claimed=[[p for p in packed if p not in ghosts] for packed in case.claimed],
+    )
+    result = _by_lists(cleaned, guarded=True)
+    assert _is_sound(cleaned.problem, result), "the guarded result is always sound"
+    return result
+
+
+def _is_sound(problem: Problem, result: _Result) -> bool:
+    """Every partition with one member that subscribes to it, or withheld from all."""
+    counts = problem.layout.counts
+    seen = set(result.withheld)
+    for member, packed in enumerate(result.given):
+        wanted = set(problem.topics_of(member))
+        for topic, number in map(unpack, packed):
+            if topic not in wanted or not 0 <= number < counts[topic]:
+                return False
+        seen.update(packed)
+    placed = len(result.withheld) + sum(map(len, result.given))
+    return len(seen) == problem.layout.total == placed

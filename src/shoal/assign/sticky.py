@@ -1,0 +1,123 @@
+"""``sticky`` and ``cooperative-sticky``: balanced, and as little as possible changes hands.
+
+Both run the same algorithms and differ in two things: where a member's claims stand (user data, or
+the subscription itself), and that the cooperative one hands a partition over in two rounds.
+
+Apache Kafka has defects on odd input (a stale member gets a topic it no longer wants, claims to
+partitions that do not exist upset the count, a NullPointerException). By default we give Kafka's
+result wherever it is sound, and otherwise the result for the same input with the offending claims
+left out. ``strict_upstream=True`` gives Kafka's result, or failure, whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shoal.assign.claims import Claim
+from shoal.assign.model import (
+    Assignment,
+    ClusterMetadata,
+    GroupAssignment,
+    GroupSubscription,
+    RebalanceProtocol,
+    Subscription,
+)
+from shoal.assign.solving import solve
+from shoal.assign.user_data import (
+    NO_GENERATION,
+    decode_generation,
+    decode_sticky,
+    encode_generation,
+    encode_sticky,
+)
+from shoal.types import ConsumerGroupMetadata, TopicPartition
+
+
+class StickyAssignor:
+    """Kafka's ``StickyAssignor``: eager; members remember their partitions in user data."""
+
+    name = "sticky"
+    version = 0
+    supported_protocols = (RebalanceProtocol.EAGER,)
+
+    def __init__(self, *, strict_upstream: bool = False) -> None:
+        self._strict_upstream = strict_upstream
+        self._partitions: Sequence[TopicPartition] | None = None
+        self._generation = NO_GENERATION
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+        if self._partitions is None:
+            return None
+        return encode_sticky(self._partitions, self._generation)
+
+    def assign(
+        self, metadata: ClusterMetadata, subscriptions: GroupSubscription
+    ) -> GroupAssignment:
+        return solve(
+            metadata,
+            subscriptions,
+            _claim_in_user_data,
+            strict_upstream=self._strict_upstream,
+            two_rounds=False,
+        )
+
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
+        self._partitions = assignment.partitions
+        self._generation = metadata.generation_id
+
+
+class CooperativeStickyAssignor:
+    """Kafka's ``CooperativeStickyAssignor``: members go on reading what they keep.
+
+    A partition that changes owner is left out of the round in which its old owner gives it up, and
+    handed out in the next.
+    """
+
+    name = "cooperative-sticky"
+    version = 0
+    supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def __init__(self, *, strict_upstream: bool = False) -> None:
+        self._strict_upstream = strict_upstream
+        self._generation = NO_GENERATION
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+        return encode_generation(self._generation)
+
+    def assign(
+        self, metadata: ClusterMetadata, subscriptions: GroupSubscription
+    ) -> GroupAssignment:
+        return solve(
+            metadata,
+            subscriptions,
+            _claim_in_subscription,
+            strict_upstream=self._strict_upstream,
+            two_rounds=True,
+        )
+
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002
+        self._generation = metadata.generation_id
+
+
+def _stated_generation(subscription: Subscription) -> int | None:
+    generation = subscription.generation_id
+    return generation if generation is not None and generation >= 0 else None
+
+
+def _claim_in_user_data(subscription: Subscription) -> Claim:
+    stated = _stated_generation(subscription)
+    rival = NO_GENERATION if stated is None else stated
+    if not subscription.user_data:
+        return Claim(None, rival)
+    groups, generation = decode_sticky(subscription.user_data)
+    return Claim(generation, rival, groups=groups)
+
+
+def _claim_in_subscription(subscription: Subscription) -> Claim:
+    stated = _stated_generation(subscription)
+    rival = NO_GENERATION if stated is None else stated
+    generation = stated
+    if generation is None:
+        # Kafka before 3.4 had no generation in the subscription.
+        generation = decode_generation(subscription.user_data)
+    return Claim(generation, rival, subscription.owned_partitions)
