@@ -165,7 +165,7 @@ def fields_of(struct: type) -> tuple[Field, ...]:
     """The fields of a declaration in order, resolved once and kept on the class.
 
     Resolving is lazy because annotations name structs that are declared further down, and because
-    most programs use a few of the seventy APIs.
+    most programs use a few of the sixty APIs.
     """
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:

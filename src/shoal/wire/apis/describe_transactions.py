@@ -1,0 +1,28 @@
+"""DescribeTransactions (65): the state of transactional ids (KIP-664)."""
+
+from __future__ import annotations
+
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct
+
+
+class DescribeTransactionsRequest(Message, api_key=65, versions=(0, 0), flexible=0):
+    transactional_ids: Array[String]
+
+
+class DescribeTransactionsResponse(Message, api_key=65, versions=(0, 0), flexible=0):
+    class TopicData(Struct):
+        topic: String
+        partitions: Array[Int32] = ()
+
+    class TransactionState(Struct):
+        error_code: Int16 = 0
+        transactional_id: String
+        transaction_state: String = ""
+        transaction_timeout_ms: Int32 = 0
+        transaction_start_time_ms: Int64 = 0
+        producer_id: Int64
+        producer_epoch: Int16 = 0
+        topics: Array[DescribeTransactionsResponse.TopicData] = ()
+
+    throttle_time_ms: Int32 = 0
+    transaction_states: Array[TransactionState] = ()

@@ -1,0 +1,20 @@
+"""Heartbeat (12): a member of a classic group says that it lives and learns of a rebalance.
+
+v3 static members (KIP-345) · v4 flexible.
+"""
+
+from __future__ import annotations
+
+from shoal.wire.schema import Int16, Int32, Message, String, since
+
+
+class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible=4):
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: String | None = since(3, default=None)  # static membership, KIP-345
+
+
+class HeartbeatResponse(Message, api_key=12, versions=(0, 4), flexible=4):
+    throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
+    error_code: Int16 = 0

@@ -1,0 +1,18 @@
+"""PushTelemetry (72): a client sends its metrics (KIP-714)."""
+
+from __future__ import annotations
+
+from shoal.wire.schema import Bool, Bytes, Int8, Int16, Int32, Message, Uuid
+
+
+class PushTelemetryRequest(Message, api_key=72, versions=(0, 0), flexible=0):
+    client_instance_id: Uuid
+    subscription_id: Int32
+    terminating: Bool
+    compression_type: Int8
+    metrics: Bytes  # OpenTelemetry, compressed
+
+
+class PushTelemetryResponse(Message, api_key=72, versions=(0, 0), flexible=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
