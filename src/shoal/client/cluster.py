@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 from shoal.client.config import ConnectionConfig
+from shoal.client.connection import Versioned
 from shoal.client.links import Address, Lane, Link, Links
 from shoal.client.metadata import Metadata, merged
 from shoal.client.reactions import Reaction, reaction
@@ -28,6 +29,7 @@ from shoal.errors import (
 from shoal.types import Node, TopicPartition
 from shoal.wire.apis.find_coordinator import FindCoordinatorRequest
 from shoal.wire.apis.metadata import MetadataRequest, MetadataResponse
+from shoal.wire.schema import Message
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +56,16 @@ class Cluster:
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_count = 0
 
-    # --- asking ---------------------------------------------------------------------------------
+    # --- asking ---
 
     async def ask(
         self,
-        message: Any,
+        request: Message | Versioned,
         *,
         node_id: int | None = None,
         lane: Lane = Lane.MAIN,
         deadline: Deadline | None = None,
         timeout_s: float | None = None,
-        up_to: int | None = None,
     ) -> Any:
         """One request to one broker (any, if ``node_id`` is ``None``), no retry.
 
@@ -76,8 +77,7 @@ class Cluster:
         try:
             async with asyncio.timeout(None if limit.timeout_s is None else limit.left_s):
                 connection = await self._link(node_id, lane).connection()
-                version = connection.version_of(message.api_key, up_to=up_to)
-                return await connection.send(message, timeout_s=timeout_s, version=version)
+                return await connection.send(request, timeout_s=timeout_s)
         except RequestTimeoutError:
             raise
         except TimeoutError:
@@ -137,7 +137,7 @@ class Cluster:
                 return self._links.to(random.choice(rested))
         return self._links.to(random.choice(known + self._bootstrap))
 
-    # --- metadata -------------------------------------------------------------------------------
+    # --- metadata ---
 
     def watch(self, topics: Iterable[str] | None) -> None:
         """Which topics later refreshes ask about; ``None``: all."""
@@ -160,16 +160,21 @@ class Cluster:
         """Ask now about ``topics`` (``None``: all), once. See ``ask`` for what it raises."""
         asked = None if topics is None else frozenset(topics)
         async with self._refresh_lock:
-            request = MetadataRequest(
-                topics=None if asked is None else [_wanted(name) for name in sorted(asked)],
-                allow_auto_topic_creation=self._auto_create_topics,
-            )
+            request = Versioned(3, lambda version: self._metadata_request(version, asked))
             answer: MetadataResponse = await self.ask(request, deadline=deadline)
             self.metadata = merged(self.metadata, answer, asked)
             self._refresh_count += 1
         for listener in list(self.on_update):
             listener(self.metadata, asked)
         return self.metadata
+
+    def _metadata_request(self, version: int, asked: frozenset[str] | None) -> MetadataRequest:
+        request = MetadataRequest(
+            topics=None if asked is None else [_wanted(name) for name in sorted(asked)]
+        )
+        if version >= 4:
+            request.allow_auto_topic_creation = self._auto_create_topics
+        return request
 
     async def topics(self, names: Collection[str], deadline: Deadline) -> Metadata:
         """Metadata in which every one of ``names`` is described, asking until it is.
@@ -243,7 +248,7 @@ class Cluster:
                 logger.warning("metadata refresh failed: %s", error)
                 self._stale.set()
 
-    # --- coordinators -----------------------------------------------------------------------------
+    # --- coordinators ---
 
     async def coordinator(self, group_id: str, deadline: Deadline) -> int:
         """The id of the broker that coordinates ``group_id``; asked once, then remembered."""
@@ -258,7 +263,7 @@ class Cluster:
         Raises:
             BrokerError: the answer was an error; ``RetriableError`` if it may pass.
         """
-        request = FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=[group_id])
+        request = Versioned(10, lambda version: _find_coordinator(version, group_id))
         answer = await self.ask(request, deadline=deadline)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
@@ -276,11 +281,16 @@ class Cluster:
         if disconnect and node is not None:
             self._links.to((node.host, node.port), Lane.GROUP).disconnect()
 
-    async def ask_coordinator(self, group_id: str, message: Any, deadline: Deadline) -> Any:
-        """One request to the coordinator, looked up if unknown; a dead one is forgotten."""
+    async def ask_coordinator(
+        self, group_id: str, request: Message | Versioned, deadline: Deadline
+    ) -> Any:
+        """One request to the coordinator, looked up if unknown; a dead one is forgotten.
+
+        Not in the group's lane: a commit must not wait behind a JoinGroup the broker holds.
+        """
         node_id = await self.coordinator(group_id, deadline)
         try:
-            return await self.ask(message, node_id=node_id, lane=Lane.GROUP, deadline=deadline)
+            return await self.ask(request, node_id=node_id, deadline=deadline)
         except (ConnectionFailedError, RequestTimeoutError):
             self.forget_coordinator(group_id)
             raise
@@ -302,6 +312,12 @@ class Cluster:
         if self._keeper is not None:
             self._keeper.cancel()
         self._links.close()
+
+
+def _find_coordinator(version: int, group_id: str) -> FindCoordinatorRequest:
+    if version >= 4:
+        return FindCoordinatorRequest(coordinator_keys=[group_id])
+    return FindCoordinatorRequest(key=group_id)
 
 
 def _wanted(name: str) -> MetadataRequest.Topic:

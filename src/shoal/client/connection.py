@@ -16,7 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLContext, SSLError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal._version import __version__
 from shoal.client.config import ConnectionConfig
@@ -31,16 +31,25 @@ from shoal.errors import (
     error_for,
 )
 from shoal.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from shoal.wire.apis.registry import API
+from shoal.wire.apis.registry import API, ApiKey
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
 from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
-from shoal.wire.frames import decode_response, encode_request
+from shoal.wire.frames import decode_correlation_id, decode_response, encode_request, recognise
+from shoal.wire.schema import Message
 
 _SCRATCH_BYTES: Final = 64 * 1024
 # Larger pieces are handed to the socket one after the other: what it does not take at once is
 # copied by asyncio, so little must be left over.
 _PIECE_BYTES: Final = 256 * 1024
-_API_VERSIONS: Final = 18
+
+
+class Versioned(NamedTuple):
+    """A request whose content depends on the version the broker speaks."""
+
+    api_key: int
+    build: Callable[[int], Message]
+    up_to: int | None = None
+    """The newest version this content is meant for."""
 
 
 class _Pending:
@@ -74,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self.last_used = self._loop.time()
 
-    # --- requests ------------------------------------------------------------------------------
+    # --- requests ---
 
     @property
     def is_open(self) -> bool:
@@ -102,7 +111,11 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     def send(
-        self, message: Any, *, timeout_s: float | None = None, version: int | None = None
+        self,
+        request: Message | Versioned,
+        *,
+        timeout_s: float | None = None,
+        version: int | None = None,
     ) -> asyncio.Future[Any]:
         """Write a request now; the future holds the decoded answer.
 
@@ -111,15 +124,15 @@ class Connection(asyncio.BufferedProtocol):
         """
         if timeout_s is None:
             timeout_s = self._config.request_timeout_ms / 1000
-        pending = self._write(message, version)
+        pending = self._write(request, version)
         pending.future = self._loop.create_future()
         pending.timer = self._loop.call_later(timeout_s, self._time_out, pending, timeout_s)
         self._pending.append(pending)
         return pending.future
 
-    def send_only(self, message: Any, *, version: int | None = None) -> None:
+    def send_only(self, request: Message | Versioned) -> None:
         """Write a request to which there is no answer (Produce with acks=0)."""
-        self._write(message, version)
+        self._write(request, None)
 
     def close(self, error: Exception | None = None) -> None:
         """Close now; requests without an answer fail with ``error``."""
@@ -140,12 +153,17 @@ class Connection(asyncio.BufferedProtocol):
         if self.on_close is not None:
             self.on_close()
 
-    def _write(self, message: Any, version: int | None) -> _Pending:
+    def _write(self, request: Message | Versioned, version: int | None) -> _Pending:
         if self._error is not None:
             raise ConnectionFailedError(str(self._error)) from self._error
-        api_key: int = message.api_key
-        if version is None:
-            version = self.version_of(api_key)
+        if isinstance(request, Versioned):
+            api_key = request.api_key
+            version = self.version_of(api_key, up_to=request.up_to)
+            message = request.build(version)
+        else:
+            assert request.API_KEY is not None
+            api_key, message = request.API_KEY, request
+            version = self.version_of(api_key) if version is None else version
         correlation_id = self._next_id
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         self.last_used = self._loop.time()
@@ -175,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         name = API[pending.api_key].name
         self.close(RequestTimeoutError(f"{self.name} did not answer {name} within {timeout_s:g} s"))
 
-    # --- asyncio.BufferedProtocol -----------------------------------------------------------------
+    # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -216,10 +234,10 @@ class Connection(asyncio.BufferedProtocol):
         if pending.timer is not None:
             pending.timer.cancel()
         assert pending.future is not None
-        if int.from_bytes(frame[:4], "big", signed=True) != pending.correlation_id:
+        if decode_correlation_id(frame) != pending.correlation_id:
             self._fail(pending, InvalidFrameError("an answer came out of order"))
         try:
-            message = _decoded(pending, frame)
+            _, message = decode_response(frame, pending.api_key, pending.version)
         except InvalidFrameError as error:
             self._fail(pending, error)
         if not pending.future.done():
@@ -265,7 +283,7 @@ class _Frames:
             if not 4 <= size <= self._max_bytes:
                 raise InvalidFrameError(
                     f"a frame of {size} bytes (allowed: {self._max_bytes})",
-                    hint="is this a Kafka listener, and does it speak TLS?",
+                    hint=recognise(bytes(scratch[position : self._filled])),
                 )
             end = position + 4 + size
             if end > self._filled:
@@ -285,19 +303,6 @@ class _Frames:
         self._large_filled = self._filled - start
         self._large[: self._large_filled] = self._scratch[start : self._filled]
         self._filled = 0
-
-
-def _decoded(pending: _Pending, frame: memoryview) -> Any:
-    version = pending.version
-    if pending.api_key == _API_VERSIONS and _says_unsupported(frame):
-        version = 0  # KIP-511: this one answer is in version 0, whatever was asked
-    _, message = decode_response(pending.api_key, version, frame)
-    return message
-
-
-def _says_unsupported(frame: memoryview) -> bool:
-    code = int.from_bytes(frame[4:6], "big", signed=True)
-    return code == ErrorCode.UNSUPPORTED_VERSION
 
 
 async def open_connection(
@@ -347,12 +352,12 @@ def _discard(connection: Connection | None) -> None:
 
 
 async def _agree_on_versions(connection: Connection) -> None:
-    version = API[_API_VERSIONS].max_version
+    version = API[ApiKey.API_VERSIONS].max_version
     request = ApiVersionsRequest(client_software_name="shoal", client_software_version=__version__)
     answer: ApiVersionsResponse = await connection.send(request, version=version)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         offered = {key.api_key: key.max_version for key in answer.api_keys}
-        version = min(version, max(offered.get(_API_VERSIONS, 0), 0))
+        version = min(version, max(offered.get(ApiKey.API_VERSIONS, 0), 0))
         answer = await connection.send(request, version=version)
     if answer.error_code:
         raise error_for(answer.error_code, f"ApiVersions at {connection.name}")

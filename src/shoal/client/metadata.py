@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from shoal.errors import ErrorCode
 from shoal.types import Node, PartitionInfo, TopicPartition
+from shoal.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from shoal.wire.apis.metadata import MetadataResponse
@@ -34,7 +34,7 @@ class TopicMetadata:
     """One topic. ``partitions`` is indexed by partition number and has no holes."""
 
     name: str
-    topic_id: UUID | None
+    topic_id: bytes | None
     partitions: tuple[PartitionMetadata, ...]
     is_internal: bool = False
 
@@ -106,7 +106,7 @@ def merged(old: Metadata, answer: MetadataResponse, asked: Collection[str] | Non
 
 
 def _topic(entry: MetadataResponse.Topic, old: TopicMetadata | None) -> TopicMetadata:
-    topic_id = entry.topic_id if entry.topic_id is not None and entry.topic_id.int else None
+    topic_id = None if entry.topic_id == ZERO_UUID else entry.topic_id
     # A topic deleted and made anew starts its epochs again: what we knew does not count.
     same = old is not None and old.topic_id == topic_id
     found: dict[int, PartitionMetadata] = {}

@@ -86,4 +86,4 @@ class ObservesBatches(Protocol):
 
 
 def partitioner_named(name: str) -> Partitioner:
-    return {"sticky": Sticky, "round-robin": RoundRobin}[name]()
+    return Sticky() if name == "sticky" else RoundRobin()

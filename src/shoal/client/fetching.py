@@ -1,0 +1,363 @@
+"""Fetching ahead: one request under way per broker, until enough is buffered.
+
+``kick`` looks at every partition of the assignment, groups those that may be fetched by the
+broker to read from, and starts a round for each broker that has none under way. It is called
+whenever something may have changed: an answer came, a chunk was used up, a position was set, the
+metadata or the assignment changed.
+
+Rule: an answer only ever touches the partition states it was asked for, and only if their lap is
+still the same. Errors which the user must see are kept until the next poll raises them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ConsumerConfig
+from shoal.client.connection import Connection, Versioned
+from shoal.client.fetch_session import FetchSession, SessionRequest
+from shoal.client.links import Lane
+from shoal.client.positions import EARLIEST, LATEST, PartitionState, Positions
+from shoal.client.reactions import Reaction, reaction
+from shoal.client.reading import Buffer, Chunk
+from shoal.client.timing import Backoff
+from shoal.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    CorruptDataError,
+    ErrorCode,
+    InvalidFrameError,
+    OffsetOutOfRangeError,
+    RequestTimeoutError,
+    error_for,
+)
+from shoal.records.batch import next_offset
+from shoal.types import TopicPartition
+from shoal.wire.apis.fetch import FetchRequest
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_FIRST_WITH_TOPIC_IDS: Final = 13
+# Without a partition to wait for the user has data already: ask again after a pause, so that a
+# partition at its end does not hold up one whose buffer is about to run dry.
+_PACE_S: Final = 0.05
+
+
+class Wanted(NamedTuple):
+    """What a fetch says of one partition; compared to see what changed in a session."""
+
+    topic_id: bytes | None
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+class _Round(NamedTuple):
+    """One request under way: what was asked, and of which laps."""
+
+    wanted: dict[TopicPartition, Wanted]
+    states: dict[TopicPartition, tuple[PartitionState, int]]
+    must_not_wait: bool
+
+
+class Fetcher:
+    """Keeps a buffer filled. Lives on the engine's loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        positions: Positions,
+        buffer: Buffer,
+        on_data: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._positions = positions
+        self._buffer = buffer
+        self._on_data = on_data
+        self._sessions: dict[int, FetchSession[Wanted]] = {}
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._errors: dict[TopicPartition, tuple[int, Exception]] = {}
+        self._is_closed = False
+
+    def kick(self) -> None:
+        """Start a fetch wherever one is possible and none is under way."""
+        if self._is_closed:
+            return
+        for node_id, round_ in self._rounds().items():
+            if node_id not in self._under_way:
+                task = asyncio.get_running_loop().create_task(self._fetch(node_id, round_))
+                self._under_way[node_id] = task
+
+    def take_error(self) -> Exception | None:
+        """An error for the user, once; one of a position that was left meanwhile is dropped."""
+        while self._errors:
+            tp, (lap, error) = self._errors.popitem()
+            state = self._positions.get(tp)
+            if state is not None and state.lap == lap:
+                return error
+        return None
+
+    async def close(self) -> None:
+        """Stop fetching and tell the brokers to forget the sessions; does not wait for them."""
+        self._is_closed = True
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what to ask ---
+
+    def _rounds(self) -> dict[int, _Round]:
+        now = asyncio.get_running_loop().time()
+        room = self._config.fetch_buffer_bytes - sum(s.buffered_bytes for s in self._positions)
+        if room <= 0:
+            return {}
+        share = max(
+            self._config.max_partition_fetch_bytes,
+            self._config.fetch_buffer_bytes // max(1, len(self._positions)),
+        )
+        rounds: dict[int, _Round] = {}
+        full: set[int] = set()
+        for state in self._positions:
+            if state.position is None or state.is_paused or state.is_held or state.retry_at > now:
+                continue
+            node_id = self._node_for(state)
+            if node_id is None:
+                continue
+            if state.buffered_bytes >= share:
+                full.add(node_id)
+                continue
+            round_ = rounds.setdefault(node_id, _Round({}, {}, must_not_wait=False))
+            round_.wanted[state.tp] = self._wanted(state)
+            round_.states[state.tp] = (state, state.lap)
+        return {
+            node_id: round_._replace(must_not_wait=node_id in full)
+            for node_id, round_ in rounds.items()
+        }
+
+    def _node_for(self, state: PartitionState) -> int | None:
+        leader = self._cluster.metadata.leader_of(state.tp)
+        if leader is None or leader.leader_id is None:
+            self._cluster.mark_stale()
+            return None
+        nearer = state.read_from
+        if nearer is not None and nearer in leader.replicas:
+            return nearer
+        return leader.leader_id
+
+    def _wanted(self, state: PartitionState) -> Wanted:
+        topic = self._cluster.metadata.topics[state.tp.topic]
+        epoch = topic.partitions[state.tp.partition].leader_epoch
+        return Wanted(
+            topic.topic_id,
+            -1 if epoch is None else epoch,
+            state.fetch_offset,
+            self._config.max_partition_fetch_bytes,
+        )
+
+    # --- one round ---
+
+    async def _fetch(self, node_id: int, round_: _Round) -> None:
+        pause_s = 0.0
+        try:
+            answer = await self._ask(node_id, round_)
+            empty = self._handle(node_id, round_, answer)
+            self._backoff(node_id).reset()
+            if empty and round_.must_not_wait:
+                pause_s = _PACE_S
+        except (
+            ConnectionFailedError,
+            RequestTimeoutError,
+            InvalidFrameError,
+            BrokerError,
+        ) as error:
+            self._session(node_id).reset()
+            self._cluster.mark_stale()
+            pause_s = self._backoff(node_id).next_s()
+            if isinstance(error, BrokerError):
+                self._keep(round_, error)
+            else:
+                logger.warning("fetch from broker %d failed: %s", node_id, error)
+            self._leave_replica(node_id, round_)
+        await asyncio.sleep(pause_s)
+        del self._under_way[node_id]
+        self.kick()
+
+    async def _ask(self, node_id: int, round_: _Round) -> Any:
+        connection = await self._cluster.link(node_id, Lane.FETCH).connection()
+        session = self._session(node_id)
+        version = _version(connection, round_.wanted)
+        request = session.next_request(round_.wanted)
+        wait_ms = 0 if round_.must_not_wait else self._config.fetch_max_wait_ms
+        timeout_s = (wait_ms + self._config.request_timeout_ms) / 1000
+        build = Versioned(ApiKey.FETCH, lambda _: self._request(request, wait_ms), up_to=version)
+        return await connection.send(build, timeout_s=timeout_s)
+
+    def _request(self, session: SessionRequest[Wanted], wait_ms: int) -> FetchRequest:
+        config = self._config
+        request = fetch_request(session)
+        request.max_wait_ms = wait_ms
+        request.min_bytes = config.fetch_min_bytes
+        request.max_bytes = min(config.fetch_max_bytes, config.fetch_buffer_bytes)
+        request.rack_id = config.client_rack or ""
+        return request
+
+    def _session(self, node_id: int) -> FetchSession[Wanted]:
+        return self._sessions.setdefault(node_id, FetchSession())
+
+    def _backoff(self, node_id: int) -> Backoff:
+        backoff = self._backoffs.get(node_id)
+        if backoff is None:
+            config = self._config
+            backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+            self._backoffs[node_id] = backoff
+        return backoff
+
+    # --- what came back ---
+
+    def _handle(self, node_id: int, round_: _Round, answer: Any) -> bool:
+        """Take an answer in; whether it brought nothing."""
+        session = self._session(node_id)
+        if answer.error_code:
+            session.reset()
+            if reaction("Fetch", answer.error_code) is Reaction.RAISE:
+                raise error_for(answer.error_code)
+            return False
+        session.answered(answer.session_id)
+        names = {
+            wanted.topic_id: tp.topic for tp, wanted in round_.wanted.items() if wanted.topic_id
+        }
+        got_data = False
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for partition in topic.partitions:
+                tp = TopicPartition(name, partition.partition_index)
+                state, lap = round_.states.get(tp, (None, 0))
+                if state is None or state.lap != lap or self._positions.get(tp) is not state:
+                    continue  # a seek or a rebalance came between
+                if partition.error_code:
+                    self._on_error(state, partition.error_code)
+                else:
+                    got_data |= self._on_partition(state, partition)
+        if got_data or self._errors:
+            self._on_data()
+        return not got_data
+
+    def _on_partition(self, state: PartitionState, partition: Any) -> bool:
+        if partition.high_watermark >= 0:
+            state.high_watermark = partition.high_watermark
+        if partition.log_start_offset >= 0:
+            state.log_start_offset = partition.log_start_offset
+        if partition.preferred_read_replica >= 0:
+            state.read_from = partition.preferred_read_replica
+            return True  # nothing came, but the next request goes elsewhere: no pause
+        data = partition.records
+        if not data:
+            return False
+        try:
+            end = next_offset(data, state.fetch_offset)
+        except CorruptDataError as error:
+            self._errors[state.tp] = (
+                state.lap,
+                type(error)(f"{error.reason} (in {state.tp} at offset {state.fetch_offset})"),
+            )
+            state.retry_at = asyncio.get_running_loop().time() + 1.0
+            return False
+        if end == state.fetch_offset:
+            return False  # only part of a batch: an old broker cutting at max_bytes
+        state.fetch_offset = end
+        self._buffer.add(Chunk(state, memoryview(data), end))
+        return True
+
+    def _on_error(self, state: PartitionState, code: int) -> None:
+        outcome = reaction("Fetch", code)
+        now = asyncio.get_running_loop().time()
+        state.retry_at = now + self._config.retry_backoff_ms / 1000
+        asyncio.get_running_loop().call_later(
+            self._config.retry_backoff_ms / 1000 + 0.001, self.kick
+        )
+        if outcome is Reaction.RESET_POSITION:
+            self._out_of_range(state)
+        elif outcome is Reaction.REFRESH:
+            state.read_from = None
+            self._cluster.mark_stale()
+        elif outcome is Reaction.SKIP:
+            logger.warning("fetch of %s answered %s", state.tp, ErrorCode.of(code).name)
+        elif outcome is Reaction.RAISE:
+            self._errors[state.tp] = (state.lap, error_for(code, str(state.tp)))
+
+    def _out_of_range(self, state: PartitionState) -> None:
+        if state.read_from is not None:
+            state.read_from = None  # the replica is behind or ahead: ask the leader first
+            return
+        policy = self._config.auto_offset_reset
+        if policy == "none":
+            self._errors[state.tp] = (state.lap, OffsetOutOfRangeError([state.tp]))
+            return
+        logger.warning(
+            "%s: offset %s is outside the log; reset to %s", state.tp, state.fetch_offset, policy
+        )
+        state.reset(EARLIEST if policy == "earliest" else LATEST)
+        self._on_data()  # the poll finds the new position
+
+    def _keep(self, round_: _Round, error: BrokerError) -> None:
+        for tp, (_, lap) in round_.states.items():
+            self._errors[tp] = (lap, error)
+        self._on_data()
+
+    def _leave_replica(self, node_id: int, round_: _Round) -> None:
+        """A follower that cannot be reached is no longer preferred."""
+        for state, _ in round_.states.values():
+            if state.read_from == node_id:
+                state.read_from = None
+
+
+def _version(connection: Connection, wanted: dict[TopicPartition, Wanted]) -> int:
+    """Topic ids are used only if all are known: a request has ids or names, not both."""
+    if all(one.topic_id is not None for one in wanted.values()):
+        return connection.version_of(ApiKey.FETCH)
+    return connection.version_of(ApiKey.FETCH, up_to=_FIRST_WITH_TOPIC_IDS - 1)
+
+
+def fetch_request(session: SessionRequest[Wanted]) -> FetchRequest:
+    """A consumer's request for the partitions of ``session``; limits are for the caller to set."""
+    topics: dict[str, FetchRequest.Topic] = {}
+    for tp, one in session.send.items():
+        partition = FetchRequest.Partition(
+            partition=tp.partition,
+            current_leader_epoch=one.leader_epoch,
+            fetch_offset=one.offset,
+            partition_max_bytes=one.max_bytes,
+        )
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topics[tp.topic] = FetchRequest.Topic(
+                topic=tp.topic, topic_id=one.topic_id or ZERO_UUID, partitions=[partition]
+            )
+        else:
+            topic.partitions.append(partition)  # type: ignore[attr-defined]
+    forgotten: dict[tuple[str, bytes], list[int]] = {}
+    for tp, one in session.forget.items():
+        forgotten.setdefault((tp.topic, one.topic_id or ZERO_UUID), []).append(tp.partition)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_id=session.session_id,
+        session_epoch=session.epoch,
+        topics=list(topics.values()),
+        forgotten_topics_data=[
+            FetchRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=numbers)
+            for (name, topic_id), numbers in forgotten.items()
+        ],
+    )

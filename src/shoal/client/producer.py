@@ -1,0 +1,242 @@
+"""``Producer``: the public face of sending.
+
+Rule: ``send`` does only what must happen in the user's thread (serialize, choose a partition, put
+the record into a batch); everything that waits is ``sending.py``'s, on the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from shoal.client.accumulator import Accumulator, Callback, SendFuture
+from shoal.client.cluster import Cluster
+from shoal.client.config import ProducerConfig
+from shoal.client.engine import Engine
+from shoal.client.links import Links
+from shoal.client.partitioner import Partitioner, partitioner_named
+from shoal.client.security import tls_context
+from shoal.client.sending import Sender
+from shoal.client.timing import Deadline
+from shoal.errors import RequestTimeoutError
+from shoal.types import Header, PartitionInfo, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+Headers = Sequence[Header] | Mapping[str, bytes | None]
+
+
+class Producer:
+    """Sends records to topics. Thread-safe: share one among threads.
+
+    Settings are those of ``ProducerConfig``, by keyword or as a config made before::
+
+        with Producer(bootstrap_servers="localhost:9092", linger_ms=20) as producer:
+            future = producer.send("orders", key="eu-1", value=b"...")
+            print(future.result(timeout=10).offset)
+    """
+
+    def __init__(self, config: ProducerConfig | None = None, **settings: Any) -> None:
+        if config is not None and settings:
+            raise TypeError("give a ProducerConfig or settings, not both")
+        self.config = config or ProducerConfig.from_settings(settings)
+        given = self.config.partitioner
+        self._partitioner: Partitioner = given if callable(given) else partitioner_named(given)
+        self._on_batch = getattr(self._partitioner, "batch_done", None)
+        self._partition_counts: dict[str, int] = {}
+        self._callbacks: ThreadPoolExecutor | None = None
+        self._engine = Engine("shoal-producer")
+        try:
+            self._engine.call(self._start())
+        except BaseException:
+            self._engine.stop()
+            raise
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Self:
+        """A producer from Kafka's dotted names, as in a properties file."""
+        return cls(ProducerConfig.from_properties(properties))
+
+    async def _start(self) -> None:
+        links = Links(self.config, tls_context(self.config))
+        self._cluster = Cluster(self.config, links, auto_create_topics=True)
+        self._accumulator = Accumulator(self.config, self._wake)
+        self._sender = Sender(self._cluster, self.config, self._accumulator, self._run_callbacks)
+        self._cluster.on_update.append(lambda metadata, _: self._count(metadata))
+        self._running = asyncio.get_running_loop().create_task(self._sender.run())
+
+    def _count(self, metadata: Any) -> None:
+        """A topic may grow: keep the counts ``send`` uses fresh."""
+        self._partition_counts = {n: len(t.partitions) for n, t in metadata.topics.items()}
+
+    # --- sending ---
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_delivery: Callable[[SendFuture], Any] | None = None,
+    ) -> SendFuture:
+        """Put a record into the next batch for its partition; returns at once.
+
+        Args:
+            partition: given, the partitioner is not asked.
+            timestamp_ms: milliseconds since 1970; now, if not given.
+            headers: pairs, or a mapping.
+            on_delivery: called with the future when the outcome is known, on a thread of the
+                producer's own.
+
+        Raises:
+            RequestTimeoutError: the topic's partitions, or room in the buffer, could not be had
+                within ``max_block_ms``.
+            ValueError: the partition does not exist, or the record is larger than
+                ``max_request_size``.
+        """
+        config = self.config
+        key_bytes = _serialized(key, config.key_serializer, "key")
+        value_bytes = _serialized(value, config.value_serializer, "value")
+        if isinstance(headers, Mapping):
+            headers = tuple(headers.items())
+        size = len(key_bytes or b"") + len(value_bytes or b"")
+        if size > config.max_request_size:
+            raise ValueError(
+                f"a record of {size} bytes is larger than max_request_size="
+                f"{config.max_request_size}"
+            )
+        count = self._partition_counts.get(topic) or self._partition_count(topic)
+        if partition is None:
+            partition = self._partitioner(topic, key_bytes, count)
+        if not 0 <= partition < count:
+            raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        future, filled_one = self._accumulator.append(
+            TopicPartition(topic, partition), key_bytes, value_bytes, headers, timestamp_ms
+        )
+        if filled_one and self._on_batch is not None:
+            self._on_batch(topic, partition, count)
+        if on_delivery is not None:
+            future.add_done_callback(on_delivery)
+        return future
+
+    def send_arrow(
+        self,
+        topic: str,
+        data: pa.RecordBatch | pa.Table,
+        *,
+        key: str | None = "key",
+        value: str = "value",
+        partition: int | str | None = None,
+    ) -> list[SendFuture]:
+        """Send every row of Arrow data, encoded by columns; one future per batch made of them.
+
+        Args:
+            key: the column of keys (binary or string); if there is none of that name, no keys.
+            value: the column of values.
+            partition: a number for all rows, a column of numbers, or ``None``: by key as
+                ``send`` does, or without keys spread over the partitions.
+
+        A column ``timestamp`` (timestamp or milliseconds) and a column ``headers``
+        (list of struct key, value) are used if present.
+        """
+        raise NotImplementedError
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything now; returns when all of it is acknowledged or has failed.
+
+        Raises:
+            RequestTimeoutError: not within ``timeout`` seconds.
+        """
+        self._accumulator.flush(timeout)
+
+    def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic: leader, replicas, in sync, offline."""
+        self._partition_count(topic)
+        return self._cluster.metadata.partition_infos(topic)
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Flush for up to ``timeout`` seconds, then stop; what is unsent then fails."""
+        if not self._engine.is_running:
+            return
+        try:
+            self._accumulator.flush(timeout)
+        except RequestTimeoutError as error:
+            logger.warning("close: %s", error)
+        try:
+            self._engine.call(self._stop())
+        finally:
+            self._engine.stop()
+            if self._callbacks is not None:
+                self._callbacks.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _stop(self) -> None:
+        self._running.cancel()
+        await self._sender.close()
+        await self._cluster.close()
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._engine.call(self._look_up(topic))
+        self._partition_counts[topic] = count
+        return count
+
+    async def _look_up(self, topic: str) -> int:
+        self._cluster.watch_also(topic)
+        deadline = Deadline(self.config.max_block_ms / 1000)
+        metadata = await self._cluster.topics([topic], deadline)
+        return len(metadata.topics[topic].partitions)
+
+    def _wake(self) -> None:
+        self._engine.post(self._sender.wake)
+
+    def _run_callbacks(self, callbacks: list[Callback]) -> None:
+        if self._callbacks is None:
+            self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="shoal-producer-callbacks")
+        self._callbacks.submit(_run_all, callbacks)
+
+
+def _run_all(callbacks: list[Callback]) -> None:
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:
+            logger.exception("a delivery callback raised")
+
+
+def _serialized(given: Any, serializer: Callable[[Any], bytes] | None, what: str) -> bytes | None:
+    if given is None:
+        return None
+    if serializer is not None:
+        return serializer(given)
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(
+        f"a {what} must be bytes or str, not {type(given).__name__}; or set {what}_serializer"
+    )

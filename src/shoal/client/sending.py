@@ -1,0 +1,478 @@
+"""The sender: batches out of the accumulator, to the leaders, and what became of them.
+
+Order and idempotence, per partition:
+
+* An idempotent producer may have several batches of a partition under way. The broker refuses a
+  batch whose predecessor is missing, so when one fails the partition *recovers*: nothing new goes
+  out until all answers are in, then the failed ones go again in their old order, one at a time.
+* Any other producer has one batch of a partition under way, so a retry cannot be overtaken.
+* A partition whose sequence is broken for good (a batch given up, or the broker lost its state)
+  takes a new producer id and counts from 0: only this partition, the others go on.
+
+Rule: a batch is in exactly one place: accumulator, ``waiting``, ``in_flight`` or ``failed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from shoal.client.accumulator import NO_SEQUENCE, Accumulator, Callback, ProducerBatch
+from shoal.client.cluster import RETRIED, Cluster
+from shoal.client.config import ProducerConfig
+from shoal.client.connection import Versioned
+from shoal.client.links import Lane
+from shoal.client.reactions import Reaction, reaction
+from shoal.client.stamping import encode, stamp
+from shoal.client.timing import Backoff, Deadline
+from shoal.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    ErrorCode,
+    InvalidFrameError,
+    RequestTimeoutError,
+    RetriableError,
+    error_for,
+)
+from shoal.records.compression import Codec
+from shoal.types import TopicPartition
+from shoal.wire.apis.init_producer_id import InitProducerIdRequest
+from shoal.wire.apis.produce import ProduceRequest
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import ZERO_UUID
+
+logger = logging.getLogger(__name__)
+
+_FIRST_WITH_TOPIC_IDS: Final = 13
+_SEQUENCES: Final = 2**31
+
+
+class _PartitionQueue:
+    """What the sender holds of one partition."""
+
+    __slots__ = (
+        "backoff",
+        "failed",
+        "in_flight",
+        "is_recovering",
+        "next_sequence",
+        "producer",
+        "resume_at",
+        "sequence_is_broken",
+        "waiting",
+        "wants_own_id",
+    )
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.failed: list[ProducerBatch] = []
+        self.producer: tuple[int, int] | None = None
+        self.next_sequence = 0
+        self.sequence_is_broken = False
+        self.wants_own_id = False
+        self.is_recovering = False
+        self.resume_at = 0.0
+        self.backoff = backoff
+
+    def number(self, batch: ProducerBatch) -> None:
+        """Give ``batch`` its sequence, once; a retry keeps it."""
+        if self.producer is not None and batch.base_sequence == NO_SEQUENCE:
+            batch.base_sequence = self.next_sequence
+            self.next_sequence = (self.next_sequence + batch.record_count) % _SEQUENCES
+
+    def start_over(self) -> None:
+        """Forget id and sequences; every batch still here is numbered anew."""
+        assert not self.in_flight
+        self.producer = None
+        self.next_sequence = 0
+        self.sequence_is_broken = False
+        self.wants_own_id = True
+        for batch in (*self.failed, *self.waiting):
+            batch.base_sequence = NO_SEQUENCE
+
+
+class Sender:
+    """Lives on the engine's loop; ``run`` is its only task, beside one per request."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        run_callbacks: Callable[[list[Callback]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
+        self._run_callbacks = run_callbacks
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._in_flight: dict[int, int] = {}
+        self._producer: asyncio.Task[tuple[int, int]] | None = None
+        self._awake = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._per_partition = (
+            config.max_in_flight_requests_per_connection if config.is_idempotent else 1
+        )
+        self._codec = Codec[config.compression_type.upper()]
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Send what is due, for ever."""
+        while True:
+            self._awake.clear()
+            self._collect()
+            await self._dispatch()
+            await self._rest()
+
+    async def close(self) -> None:
+        for task in list(self._requests):
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
+        closed = ConnectionFailedError("the producer was closed before the record was sent")
+        for queue in self._queues.values():
+            for batch in (*queue.in_flight, *queue.failed, *queue.waiting):
+                self._settle(batch, closed)
+        for batch in self._accumulator.drop_late(float("inf")):
+            self._settle(batch, closed)
+
+    # --- choosing ---
+
+    def _queue(self, tp: TopicPartition) -> _PartitionQueue:
+        queue = self._queues.get(tp)
+        if queue is None:
+            config = self._config
+            backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+            queue = self._queues[tp] = _PartitionQueue(backoff)
+        return queue
+
+    def _free(self, tp: TopicPartition) -> int:
+        queue = self._queues.get(tp)
+        if queue is None:
+            return self._per_partition
+        if queue.is_recovering:
+            return 0
+        return self._per_partition - len(queue.in_flight) - len(queue.waiting)
+
+    def _collect(self) -> None:
+        for batch in self._accumulator.ready(self._free):
+            self._queue(batch.tp).waiting.append(batch)
+        self._expire()
+        for queue in self._queues.values():
+            if queue.is_recovering and not queue.in_flight:
+                self._recover(queue)
+
+    def _recover(self, queue: _PartitionQueue) -> None:
+        """Every answer is in: the failed batches go again, in their order."""
+        if queue.sequence_is_broken:
+            queue.start_over()
+        if queue.failed:
+            # In the order they were sent, which is also the order of their sequences.
+            queue.failed.sort(key=lambda batch: batch.created_at)
+            queue.waiting.extendleft(reversed(queue.failed))
+            queue.failed.clear()
+        elif not queue.waiting:
+            queue.is_recovering = False
+
+    def _expire(self) -> None:
+        """Fail what is older than ``delivery_timeout_ms`` and not under way."""
+        now = asyncio.get_running_loop().time()
+        before = now - self._config.delivery_timeout_ms / 1000
+        late = self._accumulator.drop_late(before)
+        for queue in self._queues.values():
+            while queue.waiting and queue.waiting[0].created_at < before and not queue.in_flight:
+                batch = queue.waiting.popleft()
+                late.append(batch)
+                if batch.attempts:
+                    # It may be in the log or not: what follows must not count on it.
+                    queue.start_over()
+        for batch in late:
+            self._settle(
+                batch,
+                RequestTimeoutError(
+                    f"{batch.record_count} records for {batch.tp} could not be sent within "
+                    f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
+                ),
+            )
+
+    async def _dispatch(self) -> None:
+        """One request per leader, one batch per partition in it, as often as there is room."""
+        while True:
+            requests = self._choose()
+            if not requests:
+                return
+            for node_id, batches in requests.items():
+                await self._send(node_id, batches)
+
+    def _choose(self) -> dict[int, list[ProducerBatch]]:
+        now = asyncio.get_running_loop().time()
+        chosen: dict[int, list[ProducerBatch]] = {}
+        sizes: dict[int, int] = {}
+        for tp, queue in self._queues.items():
+            if not queue.waiting or queue.resume_at > now:
+                continue
+            if queue.is_recovering and queue.in_flight:
+                continue
+            node_id = self._leader(tp, queue)
+            if node_id is None:
+                continue
+            if self._in_flight.get(node_id, 0) >= self._limit:
+                continue
+            size = sizes.get(node_id, 0) + queue.waiting[0].size_bytes
+            if size > self._config.max_request_size and node_id in chosen:
+                continue
+            sizes[node_id] = size
+            chosen.setdefault(node_id, []).append(queue.waiting[0])
+        return chosen
+
+    @property
+    def _limit(self) -> int:
+        return self._config.max_in_flight_requests_per_connection
+
+    def _leader(self, tp: TopicPartition, queue: _PartitionQueue) -> int | None:
+        try:
+            return self._cluster.leader_id(tp)
+        except RetriableError:
+            queue.resume_at = asyncio.get_running_loop().time() + queue.backoff.next_s()
+            return None
+
+    async def _rest(self) -> None:
+        """Until woken, until a batch has lingered enough, or until a pause is over."""
+        now = asyncio.get_running_loop().time()
+        pauses = [
+            q.resume_at - now for q in self._queues.values() if q.waiting and q.resume_at > now
+        ]
+        due_s = self._accumulator.next_due_s()
+        if due_s is not None and due_s > 0:
+            pauses.append(due_s)
+        if any(q.waiting for q in self._queues.values()) or due_s is not None:
+            pauses.append(1.0)  # delivery_timeout_ms is looked after at least so often
+        try:
+            async with asyncio.timeout(min(pauses, default=None)):
+                await self._awake.wait()
+        except TimeoutError:
+            return
+
+    # --- sending ---
+
+    async def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        ready: list[ProducerBatch] = []
+        for batch in batches:
+            queue = self._queue(batch.tp)
+            if self._config.is_idempotent and queue.producer is None:
+                try:
+                    queue.producer = await self._producer_id(fresh=queue.wants_own_id)
+                except (BrokerError, *RETRIED) as error:
+                    self._refused(queue, error)
+                    continue
+            queue.waiting.remove(batch)
+            queue.number(batch)
+            queue.in_flight.append(batch)
+            ready.append(batch)
+        if not ready:
+            return
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        task = asyncio.get_running_loop().create_task(self._produce(node_id, ready))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    def _refused(self, queue: _PartitionQueue, error: Exception) -> None:
+        """No producer id: later if that may help, else the waiting batches fail."""
+        if isinstance(error, RETRIED):
+            queue.resume_at = asyncio.get_running_loop().time() + queue.backoff.next_s()
+            return
+        while queue.waiting:
+            self._settle(queue.waiting.popleft(), error)
+
+    async def _producer_id(self, *, fresh: bool) -> tuple[int, int]:
+        """The id this producer shares among its partitions, or one of their own after trouble."""
+        if fresh:
+            return await self._init_producer_id()
+        if self._producer is None:
+            self._producer = asyncio.get_running_loop().create_task(self._init_producer_id())
+        try:
+            return await asyncio.shield(self._producer)
+        except (BrokerError, *RETRIED):
+            self._producer = None
+            raise
+
+    async def _init_producer_id(self) -> tuple[int, int]:
+        deadline = Deadline(self._config.request_timeout_ms / 1000)
+
+        async def attempt() -> tuple[int, int]:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            answer = await self._cluster.ask(request, deadline=deadline)
+            self._cluster.check("InitProducerId", answer.error_code)
+            return answer.producer_id, answer.producer_epoch
+
+        return await self._cluster.retrying(attempt, deadline)
+
+    async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        try:
+            answer = await self._ask(node_id, batches)
+        except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
+            logger.warning("produce to broker %d failed: %s", node_id, error)
+            self._cluster.mark_stale()
+            for batch in batches:
+                self._failed(batch, error)
+        except (BrokerError, ValueError) as error:
+            for batch in batches:
+                self._given_up(batch, error)
+        else:
+            self._handle(batches, answer)
+        finally:
+            self._in_flight[node_id] -= 1
+            self.wake()
+
+    async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> Any:
+        config = self._config
+        data = [(batch, self._encoded(batch)) for batch in batches]
+        connection = await self._cluster.link(node_id, Lane.MAIN).connection()
+        ids = {b.tp.topic: self._cluster.metadata.topics[b.tp.topic].topic_id for b in batches}
+        up_to = _FIRST_WITH_TOPIC_IDS - 1 if None in ids.values() else None
+        request = Versioned(ApiKey.PRODUCE, lambda _: _request(config, data, ids), up_to=up_to)
+        for batch in batches:
+            batch.attempts += 1
+        if config.required_acks == 0:
+            connection.send_only(request)
+            return None
+        return await connection.send(request)
+
+    def _encoded(self, batch: ProducerBatch) -> bytes | bytearray:
+        producer_id, epoch = self._queue(batch.tp).producer or (-1, -1)
+        if batch.prebuilt is not None:
+            stamp(batch.prebuilt, producer_id, epoch, batch.base_sequence)
+            return batch.prebuilt
+        assert batch.builder is not None
+        return encode(
+            batch.builder.records,
+            self._codec,
+            self._config.compression_level,
+            (producer_id, epoch, batch.base_sequence),
+        )
+
+    # --- answers ---
+
+    def _handle(self, batches: list[ProducerBatch], answer: Any) -> None:
+        if answer is None:
+            for batch in batches:
+                self._acknowledged(batch, None, None)
+            return
+        by_partition = {}
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                by_partition[topic.name, topic.topic_id, partition.index] = partition
+        topics = self._cluster.metadata.topics
+        for batch in batches:
+            known = topics.get(batch.tp.topic)
+            found = next(
+                (
+                    one
+                    for (name, topic_id, index), one in by_partition.items()
+                    if index == batch.tp.partition
+                    and (name == batch.tp.topic or (known and topic_id == known.topic_id))
+                ),
+                None,
+            )
+            if found is None:
+                self._failed(batch, RetriableError(ErrorCode.NETWORK_EXCEPTION, "no answer for it"))
+            else:
+                self._answered(batch, found)
+
+    def _answered(self, batch: ProducerBatch, answer: Any) -> None:
+        code = answer.error_code
+        outcome = reaction("Produce", code)
+        if outcome is Reaction.ACCEPT:
+            time_ms = answer.log_append_time_ms
+            self._acknowledged(batch, answer.base_offset, time_ms if time_ms >= 0 else None)
+            return
+        error = error_for(code, answer.error_message or str(batch.tp))
+        queue = self._queue(batch.tp)
+        if outcome is Reaction.NEW_PRODUCER_ID and self._config.is_idempotent:
+            if queue.in_flight[0] is batch and not queue.failed:
+                # Nothing older is unsettled, so the gap is real: the broker lost our state.
+                logger.warning("%s: %s; taking a new producer id", batch.tp, error.code.name)
+                queue.sequence_is_broken = True
+            self._failed(batch, error)
+        elif outcome is Reaction.SPLIT and batch.builder is not None and batch.record_count > 1:
+            self._split(queue, batch)
+        elif outcome in (Reaction.RETRY, Reaction.REFRESH):
+            if outcome is Reaction.REFRESH:
+                self._cluster.mark_stale()
+            self._failed(batch, error)
+        else:
+            self._given_up(batch, error)
+
+    def _acknowledged(
+        self, batch: ProducerBatch, offset: int | None, log_append_time_ms: int | None
+    ) -> None:
+        queue = self._queue(batch.tp)
+        queue.in_flight.remove(batch)
+        queue.backoff.reset()
+        batch.base_offset = offset if offset is not None and offset >= 0 else None
+        batch.log_append_time_ms = log_append_time_ms
+        self._settle(batch, None)
+
+    def _failed(self, batch: ProducerBatch, error: Exception) -> None:
+        """It may be tried again, if there is time and leave to."""
+        queue = self._queue(batch.tp)
+        age_s = asyncio.get_running_loop().time() - batch.created_at
+        if batch.attempts > self._config.retries:
+            self._given_up(batch, error)
+            return
+        if age_s > self._config.delivery_timeout_ms / 1000:
+            self._given_up(batch, RequestTimeoutError(f"{batch.tp}: delivery_timeout_ms; {error}"))
+            return
+        queue.in_flight.remove(batch)
+        queue.failed.append(batch)
+        queue.is_recovering = True
+        queue.resume_at = asyncio.get_running_loop().time() + queue.backoff.next_s()
+
+    def _given_up(self, batch: ProducerBatch, error: Exception) -> None:
+        queue = self._queue(batch.tp)
+        queue.in_flight.remove(batch)
+        if self._config.is_idempotent:
+            queue.is_recovering = True
+            queue.sequence_is_broken = True  # what follows must not count on this one
+        self._settle(batch, error)
+
+    def _split(self, queue: _PartitionQueue, batch: ProducerBatch) -> None:
+        queue.in_flight.remove(batch)
+        parts = batch.split()
+        self._accumulator.replaced(batch, parts)
+        queue.failed.extend(parts)
+        queue.is_recovering = True
+        queue.sequence_is_broken = True
+
+    def _settle(self, batch: ProducerBatch, error: Exception | None) -> None:
+        callbacks = batch.finish(error)
+        self._accumulator.released(batch)
+        if callbacks:
+            self._run_callbacks(callbacks)
+
+
+def _request(
+    config: ProducerConfig,
+    data: list[tuple[ProducerBatch, bytes | bytearray]],
+    ids: dict[str, bytes | None],
+) -> ProduceRequest:
+    topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
+    for batch, records in data:
+        topics.setdefault(batch.tp.topic, []).append(
+            ProduceRequest.PartitionProduceData(index=batch.tp.partition, records=records)
+        )
+    return ProduceRequest(
+        acks=config.required_acks,
+        timeout_ms=config.request_timeout_ms,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=name, topic_id=ids[name] or ZERO_UUID, partition_data=partitions
+            )
+            for name, partitions in topics.items()
+        ],
+    )
