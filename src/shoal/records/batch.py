@@ -1,7 +1,7 @@
 """One record batch of Kafka's format v2: read it, check it, write it, patch it in place.
 
-Rule: this file is the reference. It is plain Python on ``struct``; whatever the C kernel does
-must come to the same result as the loops here, and errors are always worded here.
+Rule: this file and record.py are the reference. They are plain Python on ``struct``; whatever the
+C kernel does must come to the same result, and errors are always worded here.
 
 Layout, big endian. ``length`` counts the bytes behind itself; the checksum covers bytes 21 to
 the end, so that a broker may set the first 16 bytes without computing it again.
@@ -15,9 +15,7 @@ the end, so that a broker may set the first 16 bytes without computing it again.
     attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
     (base_timestamp then holds the horizon, and records count from it all the same)
 
-    record: length, attributes i8, timestamp_delta (64 bit), offset_delta, key length, key,
-    value length, value, header count, then per header: key length, key, value length, value.
-    Lengths are zigzag varints; -1 is null for keys, values and header values.
+What the records look like is written in record.py.
 """
 
 from __future__ import annotations
@@ -29,13 +27,18 @@ from typing import Final, NamedTuple
 from shoal.errors import BatchTooLargeError, CorruptDataError, UnsupportedFormatError
 from shoal.records import compression
 from shoal.records.checksum import Buffer, crc32c
+from shoal.records.record import (
+    RECORD_SIZE_MIN,
+    Fields,
+    encode_record,
+    parse_records,
+    record_size,
+)
 from shoal.types import Header, TimestampType
 
 HEADER_SIZE: Final = 61
 #: A batch may inflate to this many bytes; zstd reaches 32,000 : 1, so there must be a limit.
 LIMIT_BYTES: Final = 64 * 1024 * 1024
-#: The smallest record: seven fields of one byte each.
-RECORD_SIZE_MIN: Final = 7
 
 _LENGTH_FROM: Final = 12  # what ``length`` counts begins here
 _CRC_FROM: Final = 21
@@ -51,11 +54,8 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _DELETE_HORIZON: Final = 0x40
 
-_INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
-#: Offset, timestamp_ms, key, value, headers: what ``RawRecord`` names.
-Fields = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
 #: Key, value, headers, timestamp_ms: what a producer hands in.
 NewRecord = tuple[bytes | None, bytes | None, Sequence[Header], int]
 
@@ -247,7 +247,7 @@ def decode_batch(
     """
     header = read_header(data, position)
     body = read_body(data, position, header, check_crc=check_crc, limit_bytes=limit_bytes)
-    return list(map(RawRecord._make, parse_records(body, header, position)))
+    return list(map(RawRecord._make, parse_batch(body, header, position)))
 
 
 def read_body(
@@ -289,217 +289,23 @@ def corrupt(header: BatchHeader, position: int, reason: str) -> CorruptDataError
     return CorruptDataError(f"batch at offset {header.base_offset}: {reason}", position=position)
 
 
-def parse_records(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
-    """The records in an inflated body, as plain tuples in the order of ``RawRecord``.
-
-    The whole cost of reading without the C kernel is in this loop. So varints of one and two
-    bytes are read in line, and one comparison at a record's end stands for all the lengths in
-    it: the position only grows, so if it ends where the record ends it never left the record.
-    """
-    records: list[Fields] = []
-    append = records.append
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp_ms
-    last_delta, size = header.last_offset_delta, len(body)
-    append_time = header.max_timestamp_ms if header.attributes & _LOG_APPEND_TIME else None
-    previous = -1
-    p = 0
+def parse_batch(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
+    """The records of an inflated body, as plain tuples in the order of ``RawRecord``."""
+    by_broker = header.attributes & _LOG_APPEND_TIME
     try:
-        for index in range(header.record_count):
-            n = body[p]
-            p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            end = p + (n >> 1)
-            if n & 1 or end > size:
-                raise corrupt(header, position, f"record {index} is longer than the batch")
-            p += 1  # attributes: none are defined
-
-            n = body[p]
-            p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 64)
-            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
-
-            n = body[p]
-            p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            delta = (n >> 1) ^ -(n & 1)
-            if not previous < delta <= last_delta:
-                raise corrupt(header, position, f"record {index} has offset delta {delta}")
-            previous = delta
-
-            n = body[p]
-            p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            if n & 1:
-                if n != 1:
-                    raise corrupt(header, position, f"record {index} has a negative key length")
-                key = None
-            else:
-                start, p = p, p + (n >> 1)
-                key = body[start:p]
-
-            n = body[p]
-            p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            if n & 1:
-                if n != 1:
-                    raise corrupt(header, position, f"record {index} has a negative value length")
-                value = None
-            else:
-                start, p = p, p + (n >> 1)
-                value = body[start:p]
-
-            headers: Sequence[Header] = ()
-            if body[p]:
-                headers, p = _read_headers(body, p, end)
-            else:
-                p += 1
-            if p != end:
-                raise corrupt(header, position, f"record {index}'s fields do not fill its length")
-            if append_time is not None:
-                timestamp = append_time
-            elif not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise corrupt(header, position, f"record {index}'s timestamp overflows")
-            append((base_offset + delta, timestamp, key, value, headers))
-    except IndexError:
-        raise corrupt(header, position, "a record is cut off") from None
-    except _VarintError:
-        raise corrupt(header, position, f"record {len(records)} has a malformed number") from None
-    if p != size:
-        raise corrupt(header, position, f"{size - p} bytes are left over behind the last record")
-    return records
-
-
-class _VarintError(Exception):
-    """Caught in this file: the message needs the batch, which the number does not know."""
-
-
-def _varint_tail(body: bytes, p: int, bits: int) -> tuple[int, int]:
-    """The unsigned number at ``p`` and the position behind it."""
-    value = shift = 0
-    while True:
-        byte = body[p]
-        p += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift >= bits:
-            raise _VarintError
-    if value >> bits:
-        raise _VarintError
-    return value, p
-
-
-def _read_headers(body: bytes, p: int, end: int) -> tuple[Sequence[Header], int]:
-    number, p = _varint_tail(body, p, 32)
-    count = number >> 1
-    if number & 1 or count > (end - p) // 2:
-        raise _VarintError
-    headers: list[Header] = []
-    for _ in range(count):
-        number, p = _varint_tail(body, p, 32)
-        if number & 1:
-            raise _VarintError
-        start, p = p, p + (number >> 1)
-        # Java's reader replaces what is not UTF-8; a consumer must not get stuck on it.
-        key = body[start:p].decode("utf-8", "replace")
-        number, p = _varint_tail(body, p, 32)
-        if number & 1:
-            if number != 1:
-                raise _VarintError
-            headers.append((key, None))
-        else:
-            start, p = p, p + (number >> 1)
-            headers.append((key, body[start:p]))
-    return headers, p
+        return parse_records(
+            body,
+            header.record_count,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp_ms=header.base_timestamp_ms,
+            append_time_ms=header.max_timestamp_ms if by_broker else None,
+        )
+    except CorruptDataError as error:
+        raise corrupt(header, position, error.reason) from None
 
 
 # Writing ------------------------------------------------------------------------------------
-
-
-def varint(value: int) -> bytes:
-    """A signed number as a zigzag varint of up to 64 bits."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_ONE_BYTE: Final = [bytes([value]) for value in range(128)]
-_NULL: Final = varint(-1)
-
-
-def varint_size(value: int) -> int:
-    if -64 <= value < 64:
-        return 1
-    return (((value << 1) ^ (value >> 63)).bit_length() + 6) // 7
-
-
-def record_size(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[Header],
-) -> int:
-    """How many bytes ``encode_batch`` will use for this record."""
-    size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(len(headers))
-    size += 1 if key is None else varint_size(len(key)) + len(key)
-    size += 1 if value is None else varint_size(len(value)) + len(value)
-    for name, content in headers:
-        length = len(name) if name.isascii() else len(name.encode())
-        size += varint_size(length) + length
-        size += 1 if content is None else varint_size(len(content)) + len(content)
-    return size + varint_size(size)
-
-
-def _encode_record(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[Header],
-) -> bytes:
-    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
-    parts += (_NULL,) if key is None else (varint(len(key)), key)
-    parts += (_NULL,) if value is None else (varint(len(value)), value)
-    parts.append(varint(len(headers)))
-    for name, content in headers:
-        encoded = name.encode()
-        parts += (varint(len(encoded)), encoded)
-        parts += (_NULL,) if content is None else (varint(len(content)), content)
-    body = b"".join(parts)
-    return varint(len(body)) + body
 
 
 def encode_batch(
@@ -541,7 +347,7 @@ def encode_batch(
         max_timestamp_ms = max((record[3] for record in records), default=-1)
     body = b"".join(
         [
-            _encode_record(delta, timestamp_ms - base_timestamp, key, value, headers)
+            encode_record(delta, timestamp_ms - base_timestamp, key, value, headers)
             for delta, (key, value, headers, timestamp_ms) in zip(deltas, records, strict=True)
         ]
     )

@@ -1,0 +1,272 @@
+"""Which batches of a fetch are to be decoded: the step before columns and objects.
+
+A *chunk* is one partition's run of batches with the offsets wanted from it. This file leaves out
+what applications must not see (control batches, aborted transactions, offsets outside the range)
+and inflates the rest, in *groups* of bounded size, so that a poll of well-compressed batches
+never lies in memory as a whole.
+
+Two ways through, one per kernel, with the same result: ``plain_groups`` parses in Python;
+``native_groups`` leaves parsing to C and only visits batches that need Python (compressed ones,
+and all of a chunk with aborted transactions).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from shoal.errors import BatchTooLargeError, CorruptDataError
+from shoal.records.batch import (
+    HEADER_SIZE,
+    LIMIT_BYTES,
+    BatchHeader,
+    checksum_holds,
+    corrupt,
+    inflate,
+    is_abort_marker,
+    iter_headers,
+    parse_batch,
+    read_body,
+    read_header,
+)
+from shoal.records.checksum import Buffer
+from shoal.records.kernel import Batch, ChunkIn, Sizes, address_of
+from shoal.records.record import Fields
+
+_CODEC = 0x07
+_NO_END = 2**63 - 1
+
+
+class Chunk(NamedTuple):
+    """One partition's batches, and which of their offsets are wanted.
+
+    ``aborted`` are (producer_id, first_offset) of aborted transactions, as a fetch response with
+    ``read_committed`` lists them; their records are left out.
+    """
+
+    topic: str
+    partition: int
+    data: Buffer
+    start_offset: int = 0
+    end_offset: int | None = None
+    aborted: Sequence[tuple[int, int]] = ()
+
+
+#: What the functions of this package accept as a chunk; the last field may be missing.
+ChunkLike = Chunk | tuple[str, int, Buffer, int, int | None]
+
+
+def as_chunks(chunks: Sequence[ChunkLike]) -> list[Chunk]:
+    """Chunks whose bytes stay where they are: a view keeps a bytearray from being resized."""
+    found = [Chunk(*chunk) for chunk in chunks]
+    return [
+        chunk
+        if isinstance(chunk.data, bytes)
+        else chunk._replace(data=memoryview(chunk.data).cast("B"))
+        for chunk in found
+    ]
+
+
+class Limits(NamedTuple):
+    """What to check and how much to hold at once."""
+
+    check_crc: bool = True
+    limit_bytes: int = LIMIT_BYTES  # one batch, inflated
+    group_bytes: int = 2**31 - 1  # one group, inflated; a single larger batch is one all the same
+
+
+class AbortedTransactions:
+    """Tells which batches of one chunk, in order, belong to aborted transactions."""
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
+        self._producers: set[int] = set()
+
+    def hide(self, data: Buffer, position: int, header: BatchHeader) -> bool:
+        while self._waiting and self._waiting[-1][1] <= header.last_offset:
+            self._producers.add(self._waiting.pop()[0])
+        if header.producer_id not in self._producers or not header.is_transactional:
+            return False
+        if header.is_control and is_abort_marker(data, position, check_crc=False):
+            self._producers.discard(header.producer_id)
+        return True
+
+
+# In Python ----------------------------------------------------------------------------------
+
+
+class PlainRows(NamedTuple):
+    """The wanted records of one batch."""
+
+    chunk: Chunk
+    header: BatchHeader
+    records: list[Fields]
+
+
+def plain_groups(chunks: Sequence[Chunk], limits: Limits) -> Iterator[list[PlainRows]]:
+    """Groups of parsed batches. What is good is yielded before the first bad one raises."""
+    group: list[PlainRows] = []
+    size = 0
+    try:
+        for rows, body_size in _plain_rows(chunks, limits):
+            if group and size + body_size > limits.group_bytes:
+                yield group
+                group, size = [], 0
+            group.append(rows)
+            size += body_size
+    except (CorruptDataError, BatchTooLargeError):
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+def _plain_rows(chunks: Sequence[Chunk], limits: Limits) -> Iterator[tuple[PlainRows, int]]:
+    for chunk in chunks:
+        data, start, end = chunk.data, chunk.start_offset, chunk.end_offset
+        aborted = AbortedTransactions(chunk.aborted)
+        for position, header in iter_headers(data):
+            if limits.check_crc and not checksum_holds(data, position, header.size_bytes):
+                raise corrupt(header, position, "its checksum fails")
+            if aborted.hide(data, position, header) or _is_outside(chunk, header):
+                continue
+            body = read_body(
+                data, position, header, check_crc=False, limit_bytes=limits.limit_bytes
+            )
+            records = parse_batch(body, header, position)
+            if header.base_offset < start:
+                records = [record for record in records if record[0] >= start]
+            if end is not None and header.last_offset >= end:
+                records = [record for record in records if record[0] < end]
+            yield PlainRows(chunk, header, records), len(body)
+
+
+def _is_outside(chunk: Chunk, header: BatchHeader) -> bool:
+    return (
+        header.is_control
+        or header.last_offset < chunk.start_offset
+        or (chunk.end_offset is not None and header.base_offset >= chunk.end_offset)
+    )
+
+
+# With the C kernel --------------------------------------------------------------------------
+
+
+class NativeGroup(NamedTuple):
+    """Batches ready for the kernel's ``decode`` and ``cut``, and what it counted in them."""
+
+    batches: Any  # array of kernel.Batch, of which the group is
+    first: int
+    batch_count: int
+    sizes: Any  # kernel.Sizes
+    inflated: Sequence[Buffer]  # the bodies which do not lie in a chunk; C reads them
+
+    @property
+    def pointer(self) -> Any:
+        return _pointer(self.batches, self.first)
+
+
+def _pointer(batches: Any, first: int) -> Any:
+    return ctypes.byref(batches, first * ctypes.sizeof(Batch))
+
+
+def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iterator[NativeGroup]:
+    """As ``plain_groups``, but the records stay bytes."""
+    batches, count, attributes, fault = _scan(library, chunks, limits.check_crc)
+    visit = attributes & _CODEC or any(chunk.aborted for chunk in chunks)
+    if not visit and sum(len(chunk.data) for chunk in chunks) <= limits.group_bytes:
+        yield from _measured(library, chunks, limits, batches, 0, count, [])
+    else:
+        yield from _visited(library, chunks, limits, batches, count)
+    if fault is not None:
+        chunk, position = fault
+        raise _explain(chunks[chunk], position, limits)
+
+
+def _scan(
+    library: Any, chunks: Sequence[Chunk], check_crc: bool
+) -> tuple[Any, int, int, tuple[int, int] | None]:
+    """All whole batches up to the first bad one, their attributes, where the bad one is."""
+    listed = (ChunkIn * len(chunks))()
+    for place, chunk in zip(listed, chunks, strict=True):
+        end = _NO_END if chunk.end_offset is None else chunk.end_offset
+        address = address_of(chunk.data) if len(chunk.data) else None
+        place.__init__(address, len(chunk.data), chunk.start_offset, end, chunk.partition)
+    seen = (ctypes.c_int64 * 3)()
+    count = library.shoal_scan(listed, len(chunks), None, 0, seen)
+    batches = (Batch * count)()
+    count = library.shoal_scan(listed, len(chunks), batches, check_crc, seen)
+    attributes, bad_chunk, bad_position = seen
+    return batches, count, attributes, None if bad_chunk < 0 else (bad_chunk, bad_position)
+
+
+def _visited(
+    library: Any, chunks: Sequence[Chunk], limits: Limits, batches: Any, count: int
+) -> Iterator[NativeGroup]:
+    """Look at each batch: is it aborted, must it be inflated, is the group full?"""
+    aborted = [AbortedTransactions(chunk.aborted) for chunk in chunks]
+    inflated: list[Buffer] = []
+    first = size = index = 0
+    try:
+        for index in range(count):
+            batch = batches[index]
+            data, position = chunks[batch.chunk].data, batch.position
+            header = read_header(data, position)
+            if aborted[batch.chunk].hide(data, position, header):
+                batch.body = None
+            if batch.body is None:
+                continue
+            body: Buffer | None = None
+            if header.codec:
+                packed = memoryview(data)[position + HEADER_SIZE : position + batch.size]
+                body = inflate(packed, position, header, limits.limit_bytes)
+                batch.body_size = len(body)
+                batch.body = address_of(body) if len(body) else address_of(data)
+            if size and size + batch.body_size > limits.group_bytes:
+                yield from _measured(library, chunks, limits, batches, first, index, inflated)
+                first, size, inflated = index, 0, []
+            if body is not None:
+                inflated.append(body)
+            size += batch.body_size
+    except (CorruptDataError, BatchTooLargeError):
+        yield from _measured(library, chunks, limits, batches, first, index, inflated)
+        raise
+    yield from _measured(library, chunks, limits, batches, first, count, inflated)
+
+
+def _measured(
+    library: Any,
+    chunks: Sequence[Chunk],
+    limits: Limits,
+    batches: Any,
+    first: int,
+    end: int,
+    inflated: Sequence[Buffer],
+) -> Iterator[NativeGroup]:
+    """The batches from ``first`` to ``end`` as a group, up to the first one C finds wrong."""
+    sizes = Sizes()
+    pointer = _pointer(batches, first)
+    bad = library.shoal_measure(pointer, end - first, ctypes.byref(sizes))
+    if bad > 0:
+        library.shoal_measure(pointer, bad, ctypes.byref(sizes))
+    count = end - first if bad < 0 else bad
+    if sizes.rows:
+        yield NativeGroup(batches, first, count, sizes, inflated)
+    if bad >= 0:
+        batch = batches[first + bad]
+        raise _explain(chunks[batch.chunk], batch.position, limits)
+
+
+def _explain(chunk: Chunk, position: int, limits: Limits) -> Exception:
+    """Why the kernel refused the batch at ``position``, in the words of batch.py."""
+    try:
+        header = read_header(chunk.data, position)
+        body = read_body(
+            chunk.data, position, header, check_crc=limits.check_crc, limit_bytes=limits.limit_bytes
+        )
+        parse_batch(body, header, position)
+    except (CorruptDataError, BatchTooLargeError) as error:
+        return error
+    raise AssertionError(f"the kernels disagree about the batch at byte {position}")

@@ -1,0 +1,370 @@
+"""Many batches to Arrow columns in one step, and Arrow columns (or lists) to batches.
+
+Rule: no object per record. With the C kernel the columns are written straight into one buffer of
+exactly the size needed, which the Arrow arrays then share; without it the parsed rows are handed
+to Arrow as lists. Both give equal arrays.
+
+The types are those Spark wants from its Kafka source, to the letter (names too, if asked for by
+Spark's spelling ``timestampType``): ``headers`` is null, not empty, where a record has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.errors import CorruptDataError
+from shoal.records.batch import LIMIT_BYTES
+from shoal.records.chunks import (
+    Chunk,
+    ChunkLike,
+    Limits,
+    NativeGroup,
+    PlainRows,
+    as_chunks,
+    native_groups,
+    plain_groups,
+)
+from shoal.records.kernel import BinaryOut, ColumnsOut, native
+from shoal.records.record import RECORD_SIZE_MIN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "headers",
+)
+_SPARK_NAMES: Final = {"timestampType": "timestamp_type"}
+#: Arrow's binary columns have 32-bit offsets. Bodies are larger than the columns cut from them.
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+_MICROS_PER_MS: Final = 1000
+_MS_MAX: Final = (2**63 - 1) // _MICROS_PER_MS
+
+
+def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of what ``decode_columns`` returns for these columns."""
+    return _schema(COLUMNS if columns is None else tuple(columns))
+
+
+@cache
+def _schema(columns: tuple[str, ...]) -> pa.Schema:
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_type": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([(name, types[_known(name)]) for name in columns])
+
+
+def _known(name: str) -> str:
+    name = _SPARK_NAMES.get(name, name)
+    if name not in COLUMNS:
+        raise ValueError(f"column {name!r} does not exist; there are {', '.join(COLUMNS)}")
+    return name
+
+
+def decode_columns(
+    chunks: Sequence[ChunkLike],
+    *,
+    columns: Sequence[str] | None = None,
+    check_crc: bool = True,
+    limit_bytes: int = LIMIT_BYTES,
+    max_rows: int | None = None,
+) -> pa.RecordBatch:
+    """All wanted records of all chunks as one Arrow record batch.
+
+    A chunk is ``(topic, partition, data, start_offset, end_offset or None)`` or a ``Chunk``.
+    Control batches and a cut batch at the end of ``data`` are left out.
+
+    Args:
+        columns: which, in this order; all by default. Fewer are faster.
+        limit_bytes: how large one batch may become when inflated.
+        max_rows: return no more than the first so many.
+
+    Raises:
+        CorruptDataError: a batch fails a check. ``iter_columns`` yields what lies before it.
+        BatchTooLargeError: a batch inflates past ``limit_bytes``.
+        ValueError: more than 2 GiB of records; ``iter_columns`` takes them in parts.
+    """
+    import pyarrow as pa
+
+    parts = iter_columns(
+        chunks,
+        columns=columns,
+        check_crc=check_crc,
+        limit_bytes=limit_bytes,
+        max_bytes=COLUMN_BYTES_MAX,
+    )
+    arrow_batch = next(parts, None)
+    if next(parts, None) is not None:
+        raise ValueError("more than 2 GiB of records in one call; use iter_columns")
+    if arrow_batch is None:
+        return pa.RecordBatch.from_pylist([], schema=arrow_schema(columns))
+    return arrow_batch if max_rows is None else arrow_batch.slice(0, max_rows)
+
+
+def iter_columns(
+    chunks: Sequence[ChunkLike],
+    *,
+    columns: Sequence[str] | None = None,
+    check_crc: bool = True,
+    limit_bytes: int = LIMIT_BYTES,
+    max_bytes: int = 16 * 1024 * 1024,
+    max_rows: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As ``decode_columns`` in parts, none of them empty.
+
+    Args:
+        max_bytes: inflate and decode about so much at a time; a single larger batch is one part.
+        max_rows: cut parts into slices of at most so many rows, without copying.
+
+    The records before a bad batch are yielded before its error is raised.
+    """
+    schema = arrow_schema(columns)
+    found = as_chunks(chunks)
+    limits = Limits(check_crc, limit_bytes, min(max_bytes, _group_bytes(found, schema)))
+    library = native()
+    if library is None:
+        parts = (_from_rows(group, schema) for group in plain_groups(found, limits))
+    else:
+        groups = native_groups(library, found, limits)
+        parts = (_from_kernel(library, group, found, schema) for group in groups)
+    for part in parts:
+        step = max_rows or part.num_rows
+        for start in range(0, part.num_rows, step):
+            yield part.slice(start, step) if step < part.num_rows else part
+
+
+def _group_bytes(chunks: Sequence[Chunk], schema: pa.Schema) -> int:
+    """How many bytes of records fit into one Arrow batch, whatever is in them.
+
+    All columns but one are cut from the records, so each is smaller. A topic may be longer than
+    the shortest record.
+    """
+    if "topic" not in schema.names:
+        return COLUMN_BYTES_MAX
+    longest = max((len(chunk.topic) for chunk in chunks), default=0)
+    return COLUMN_BYTES_MAX * RECORD_SIZE_MIN // max(RECORD_SIZE_MIN, longest)
+
+
+def _check_timestamps(lowest: int, highest: int) -> None:
+    """Kafka's milliseconds have room for more than Arrow's (and Spark's) microseconds."""
+    for timestamp_ms in (lowest, highest):
+        if not -_MS_MAX <= timestamp_ms <= _MS_MAX:
+            raise CorruptDataError(f"timestamp {timestamp_ms} ms does not fit into microseconds")
+
+
+# From parsed rows ---------------------------------------------------------------------------
+
+
+def _from_rows(group: Sequence[PlainRows], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    records = list(chain.from_iterable(rows.records for rows in group))
+    makers: dict[str, Callable[[], list[Any]]] = {
+        "key": lambda: [record[2] for record in records],
+        "value": lambda: [record[3] for record in records],
+        "topic": lambda: [rows.chunk.topic for rows in group for _ in rows.records],
+        "partition": lambda: [rows.chunk.partition for rows in group for _ in rows.records],
+        "offset": lambda: [record[0] for record in records],
+        "timestamp": lambda: _micros([record[1] for record in records]),
+        "timestamp_type": lambda: [
+            int(rows.header.timestamp_type) for rows in group for _ in rows.records
+        ],
+        "headers": lambda: [
+            [{"key": key, "value": value} for key, value in record[4]] if record[4] else None
+            for record in records
+        ],
+    }
+    arrays = [pa.array(makers[_known(field.name)](), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _micros(timestamps_ms: list[int]) -> list[int]:
+    if timestamps_ms:
+        _check_timestamps(min(timestamps_ms), max(timestamps_ms))
+    return [timestamp_ms * _MICROS_PER_MS for timestamp_ms in timestamps_ms]
+
+
+# From the kernel ----------------------------------------------------------------------------
+
+
+class _Arena:
+    """One buffer for all columns of a group: reserve the parts, allocate once, take them."""
+
+    ALIGNMENT = 64  # Arrow's recommendation
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._parts: dict[str, tuple[int, int]] = {}
+        self._buffer: Any = None
+
+    def reserve(self, name: str, size: int) -> None:
+        self._parts[name] = (self._size, size)
+        self._size += -(-size // self.ALIGNMENT) * self.ALIGNMENT
+
+    def allocate(self, pa: Any) -> None:
+        self._buffer = pa.allocate_buffer(self._size)
+
+    def address(self, name: str) -> int | None:
+        if name not in self._parts:
+            return None
+        address: int = self._buffer.address + self._parts[name][0]
+        return address
+
+    def buffer(self, name: str) -> Any:
+        if name not in self._parts:
+            return None
+        start, size = self._parts[name]
+        return self._buffer.slice(start, size)
+
+    # Arrow's layout of variable bytes has three parts, reserved and used together.
+
+    def reserve_binary(self, name: str, rows: int, data_size: int, nulls: int) -> None:
+        self.reserve(name + ".offsets", 4 * (rows + 1))
+        self.reserve(name + ".data", data_size)
+        if nulls:
+            self.reserve(name + ".validity", (rows + 7) // 8)
+
+    def binary_out(self, name: str) -> Any:
+        return BinaryOut(
+            self.address(name + ".offsets"),
+            self.address(name + ".data"),
+            self.address(name + ".validity"),
+            self._parts.get(name + ".data", (0, 0))[1],
+        )
+
+    def binary_array(self, pa: Any, kind: Any, name: str, rows: int, nulls: int) -> Any:
+        parts = [self.buffer(name + part) for part in (".validity", ".offsets", ".data")]
+        return pa.Array.from_buffers(kind, rows, parts, nulls)
+
+
+def _from_kernel(
+    library: Any, group: NativeGroup, chunks: Sequence[Chunk], schema: pa.Schema
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    sizes = group.sizes
+    names = {_known(name) for name in schema.names}
+    if "timestamp" in names:
+        _check_timestamps(sizes.timestamp_min, sizes.timestamp_max)
+    arena = _reserve(sizes, names)
+    arena.allocate(pa)
+    out = ColumnsOut(
+        arena.address("offset"),
+        arena.address("timestamp"),
+        arena.address("partition"),
+        arena.address("timestamp_type"),
+        arena.binary_out("key"),
+        arena.binary_out("value"),
+        arena.address("headers.offsets"),
+        arena.address("headers.validity"),
+        arena.binary_out("headers.key"),
+        arena.binary_out("headers.value"),
+        _MICROS_PER_MS,
+    )
+    rows = library.shoal_decode(
+        group.pointer, group.batch_count, ctypes.byref(sizes), ctypes.byref(out)
+    )
+    if rows != sizes.rows:
+        raise CorruptDataError("the batches changed while they were being decoded")
+    arrays = [_array(pa, arena, group, chunks, _known(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _reserve(sizes: Any, names: set[str]) -> _Arena:
+    arena, rows = _Arena(), sizes.rows
+    for name, width in (("offset", 8), ("timestamp", 8), ("partition", 4), ("timestamp_type", 4)):
+        if name in names:
+            arena.reserve(name, width * rows)
+    if "key" in names:
+        arena.reserve_binary("key", rows, sizes.key_bytes, sizes.key_nulls)
+    if "value" in names:
+        arena.reserve_binary("value", rows, sizes.value_bytes, sizes.value_nulls)
+    if "headers" in names and sizes.headers:
+        count = sizes.headers
+        arena.reserve("headers.offsets", 4 * (rows + 1))
+        arena.reserve("headers.validity", (rows + 7) // 8)
+        arena.reserve_binary("headers.key", count, sizes.header_key_bytes, 0)
+        arena.reserve_binary(
+            "headers.value", count, sizes.header_value_bytes, sizes.header_value_nulls
+        )
+    return arena
+
+
+def _array(
+    pa: Any, arena: _Arena, group: NativeGroup, chunks: Sequence[Chunk], name: str, kind: Any
+) -> Any:
+    sizes = group.sizes
+    match name:
+        case "key":
+            return arena.binary_array(pa, kind, name, sizes.rows, sizes.key_nulls)
+        case "value":
+            return arena.binary_array(pa, kind, name, sizes.rows, sizes.value_nulls)
+        case "topic":
+            return _topics(pa, group, chunks)
+        case "headers":
+            return _headers(pa, arena, sizes, kind)
+        case _:
+            return pa.Array.from_buffers(kind, sizes.rows, [None, arena.buffer(name)], 0)
+
+
+def _topics(pa: Any, group: NativeGroup, chunks: Sequence[Chunk]) -> Any:
+    if len({chunk.topic for chunk in chunks}) == 1:
+        return _repeated(pa, chunks[0].topic, group.sizes.rows)
+    batches = group.batches[group.first : group.first + group.batch_count]
+    runs = [
+        _repeated(pa, chunks[index].topic, sum(batch.rows for batch in run))
+        for index, run in groupby(batches, key=lambda batch: batch.chunk)
+    ]
+    return pa.concat_arrays(runs)
+
+
+def _repeated(pa: Any, text: str, rows: int) -> Any:
+    """As pa.repeat, but not row by row."""
+    import numpy as np
+
+    data = text.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, parts, 0)
+
+
+def _headers(pa: Any, arena: _Arena, sizes: Any, kind: Any) -> Any:
+    if not sizes.headers:
+        return pa.nulls(sizes.rows, kind)
+    count, struct = sizes.headers, kind.value_type
+    keys = arena.binary_array(pa, struct[0].type, "headers.key", count, 0)
+    if sizes.header_keys_beyond_ascii:
+        keys = _repaired(pa, keys)
+    values = arena.binary_array(
+        pa, struct[1].type, "headers.value", count, sizes.header_value_nulls
+    )
+    pairs = pa.Array.from_buffers(struct, count, [None], 0, children=[keys, values])
+    buffers = [arena.buffer("headers.validity"), arena.buffer("headers.offsets")]
+    nulls = sizes.rows - sizes.headed_rows
+    return pa.Array.from_buffers(kind, sizes.rows, buffers, nulls, children=[pairs])
+
+
+def _repaired(pa: Any, keys: Any) -> Any:
+    """Header keys are text; what is not UTF-8 is replaced, as Java's reader does."""
+    raw = keys.cast(pa.binary()).to_pylist()
+    return pa.array([key.decode("utf-8", "replace") for key in raw], pa.string())

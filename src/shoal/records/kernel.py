@@ -1,0 +1,150 @@
+"""Finds and loads the C kernel, if it was built, and says what its structures look like.
+
+Rule: nothing here loops over records and nothing here knows Arrow. ``native()`` is the one
+question the rest of the package asks: the loaded library, or None for "do it in Python". The
+results are the same either way; ``SHOAL_KERNEL=python``, ``c`` or ``auto`` forces the choice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_char_p, c_int64, c_uint32, c_void_p
+from typing import Any, Final
+
+from shoal.errors import ConfigError
+from shoal.records.checksum import Buffer
+
+VERSION: Final = 1
+_VARIABLE: Final = "SHOAL_KERNEL"
+_FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
+
+
+def _structure(name: str, **fields: Any) -> Any:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+def _int64s(names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), c_int64)
+
+
+# The same names in the same order as in kernel.c. Addresses are plain integers here.
+ChunkIn = _structure("ChunkIn", data=c_void_p, **_int64s("size start_offset end_offset partition"))
+Batch = _structure(
+    "Batch",
+    **_int64s("chunk position size"),
+    body=c_void_p,
+    **_int64s(
+        "body_size base_offset last_delta attributes base_timestamp max_timestamp producer_id "
+        "record_count start_offset end_offset partition rows"
+    ),
+)
+Sizes = _structure(
+    "Sizes",
+    **_int64s(
+        "rows key_bytes key_nulls value_bytes value_nulls headed_rows headers header_key_bytes "
+        "header_value_bytes header_value_nulls header_keys_beyond_ascii timestamp_min "
+        "timestamp_max"
+    ),
+)
+BinaryOut = _structure(
+    "BinaryOut", offsets=c_void_p, data=c_void_p, validity=c_void_p, data_size=c_int64
+)
+ColumnsOut = _structure(
+    "ColumnsOut",
+    offset=c_void_p,
+    timestamp=c_void_p,
+    partition=c_void_p,
+    timestamp_type=c_void_p,
+    key=BinaryOut,
+    value=BinaryOut,
+    header_offsets=c_void_p,
+    header_validity=c_void_p,
+    header_key=BinaryOut,
+    header_value=BinaryOut,
+    timestamp_factor=c_int64,
+)
+BinaryIn = _structure(
+    "BinaryIn", offsets=c_void_p, data=c_void_p, validity=c_void_p, first_bit=c_int64
+)
+TableIn = _structure(
+    "TableIn",
+    rows=c_int64,
+    timestamps=c_void_p,
+    fixed_timestamp=c_int64,
+    key=BinaryIn,
+    value=BinaryIn,
+    header_counts=c_void_p,
+    header_key=BinaryIn,
+    header_value=BinaryIn,
+    **_int64s(
+        "limit_bytes limit_rows seal attributes leader_epoch producer_id producer_epoch "
+        "base_offset base_sequence"
+    ),
+)
+Cut = _structure("Cut", **_int64s("position size rows base_timestamp max_timestamp"))
+
+_SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
+    "shoal_prepare": (None, [c_int64]),
+    "shoal_crc32c": (c_uint32, [c_char_p, c_int64]),
+    "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p]),
+    "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
+    "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
+    "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64]),
+    "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
+}
+
+
+def load(path: str, *, crc_instruction: bool = True) -> Any:
+    """The library in this file, ready to be called.
+
+    Raises:
+        OSError: no such file, or not for this machine.
+        ConfigError: built from other sources than these.
+    """
+    library = ctypes.CDLL(path)
+    if not hasattr(library, "shoal_kernel_version") or library.shoal_kernel_version() != VERSION:
+        raise ConfigError(
+            f"{path} is not version {VERSION} of the kernel; build it again with `make setup`"
+        )
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    library.shoal_prepare(crc_instruction)
+    return library
+
+
+_loaded: dict[str, Any] = {}
+
+
+def native() -> Any | None:
+    """The C kernel, or None where Python does its work."""
+    wish = os.environ.get(_VARIABLE, "auto")
+    if wish not in _loaded:
+        _loaded[wish] = _choose(wish)
+    return _loaded[wish]
+
+
+def _choose(wish: str) -> Any | None:
+    if wish == "python":
+        return None
+    if wish not in ("c", "auto"):
+        raise ConfigError(f"{_VARIABLE}={wish!r} is not one of auto, c, python")
+    try:
+        return load(_FILE)
+    except OSError as error:
+        if wish == "auto":
+            return None
+        raise ConfigError(
+            f"{_VARIABLE}=c, but the kernel was not built ({error}); install a C compiler and "
+            "run `make setup` again, or leave the variable away"
+        ) from None
+
+
+def address_of(data: Buffer) -> int:
+    """Where the bytes lie. The caller keeps ``data`` alive while C reads it."""
+    import numpy as np
+
+    address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    return address

@@ -1,0 +1,244 @@
+"""The records inside a batch's inflated body: parse them all, or encode one.
+
+Rule: this file knows nothing of batches but the four numbers that deltas are relative to. It is
+the reference for the C kernel's loops.
+
+    record: length, attributes i8, timestamp_delta (64 bit), offset_delta, key length, key,
+    value length, value, header count, then per header: key length, key, value length, value.
+
+Numbers are zigzag varints of 32 bits where nothing else is said; a length of -1 is null, which
+keys, values and header values may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shoal.errors import CorruptDataError
+from shoal.types import Header
+
+#: Offset, timestamp_ms, key, value, headers.
+Fields = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
+
+#: The smallest record: seven fields of one byte each.
+RECORD_SIZE_MIN: Final = 7
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+
+def parse_records(
+    body: bytes,
+    count: int,
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+) -> list[Fields]:
+    """All records in an inflated body; every one of them has ``append_time_ms`` if it is set.
+
+    The whole cost of reading without the C kernel is in this loop. So varints of one and two
+    bytes are read in line, and one comparison at a record's end stands for all the lengths in
+    it: the position only grows, so if it ends where the record ends it never left the record.
+    """
+    records: list[Fields] = []
+    append = records.append
+    size = len(body)
+    previous = -1
+    p = 0
+    try:
+        for index in range(count):
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            end = p + (n >> 1)
+            if n & 1 or end > size:
+                raise CorruptDataError(f"record {index} is longer than the batch")
+            p += 1  # attributes: none are defined
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 64)
+            timestamp = base_timestamp_ms + ((n >> 1) ^ -(n & 1))
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            delta = (n >> 1) ^ -(n & 1)
+            if not previous < delta <= last_offset_delta:
+                raise CorruptDataError(f"record {index} has offset delta {delta}")
+            previous = delta
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            if n & 1:
+                if n != 1:
+                    raise CorruptDataError(f"record {index} has a negative key length")
+                key = None
+            else:
+                start, p = p, p + (n >> 1)
+                key = body[start:p]
+
+            n = body[p]
+            p += 1
+            if n > 127:
+                if (high := body[p]) < 128:
+                    n += (high << 7) - 128
+                    p += 1
+                else:
+                    n, p = _varint_tail(body, p - 1, 32)
+            if n & 1:
+                if n != 1:
+                    raise CorruptDataError(f"record {index} has a negative value length")
+                value = None
+            else:
+                start, p = p, p + (n >> 1)
+                value = body[start:p]
+
+            headers: Sequence[Header] = ()
+            if body[p]:
+                headers, p = _read_headers(body, p, end)
+            else:
+                p += 1
+            if p != end:
+                raise CorruptDataError(f"record {index}'s fields do not fill its length")
+            if append_time_ms is not None:
+                timestamp = append_time_ms
+            elif not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise CorruptDataError(f"record {index}'s timestamp overflows")
+            append((base_offset + delta, timestamp, key, value, headers))
+    except IndexError:
+        raise CorruptDataError("a record is cut off") from None
+    except _VarintError:
+        raise CorruptDataError(f"record {len(records)} has a malformed number") from None
+    if p != size:
+        raise CorruptDataError(f"{size - p} bytes are left over behind the last record")
+    return records
+
+
+class _VarintError(Exception):
+    """Caught in this file: the message needs the batch, which the number does not know."""
+
+
+def _varint_tail(body: bytes, p: int, bits: int) -> tuple[int, int]:
+    """The unsigned number at ``p`` and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = body[p]
+        p += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise _VarintError
+    if value >> bits:
+        raise _VarintError
+    return value, p
+
+
+def _read_headers(body: bytes, p: int, end: int) -> tuple[Sequence[Header], int]:
+    number, p = _varint_tail(body, p, 32)
+    count = number >> 1
+    if number & 1 or count > (end - p) // 2:
+        raise _VarintError
+    headers: list[Header] = []
+    for _ in range(count):
+        number, p = _varint_tail(body, p, 32)
+        if number & 1:
+            raise _VarintError
+        start, p = p, p + (number >> 1)
+        # Java's reader replaces what is not UTF-8; a consumer must not get stuck on it.
+        key = body[start:p].decode("utf-8", "replace")
+        number, p = _varint_tail(body, p, 32)
+        if number & 1:
+            if number != 1:
+                raise _VarintError
+            headers.append((key, None))
+        else:
+            start, p = p, p + (number >> 1)
+            headers.append((key, body[start:p]))
+    return headers, p
+
+
+def varint(value: int) -> bytes:
+    """A signed number as a zigzag varint of up to 64 bits."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE: Final = [bytes([value]) for value in range(128)]
+_NULL: Final = varint(-1)
+
+
+def varint_size(value: int) -> int:
+    if -64 <= value < 64:
+        return 1
+    return (((value << 1) ^ (value >> 63)).bit_length() + 6) // 7
+
+
+def record_size(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+) -> int:
+    """How many bytes ``encode_batch`` will use for this record."""
+    size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(len(headers))
+    size += 1 if key is None else varint_size(len(key)) + len(key)
+    size += 1 if value is None else varint_size(len(value)) + len(value)
+    for name, content in headers:
+        length = len(name) if name.isascii() else len(name.encode())
+        size += varint_size(length) + length
+        size += 1 if content is None else varint_size(len(content)) + len(content)
+    return size + varint_size(size)
+
+
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+) -> bytes:
+    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    parts += (_NULL,) if key is None else (varint(len(key)), key)
+    parts += (_NULL,) if value is None else (varint(len(value)), value)
+    parts.append(varint(len(headers)))
+    for name, content in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        parts += (_NULL,) if content is None else (varint(len(content)), content)
+    body = b"".join(parts)
+    return varint(len(body)) + body
