@@ -31,7 +31,7 @@ from shoal.records.record import (
     RECORD_SIZE_MIN,
     Fields,
     encode_record,
-    parse_records,
+    parse_body,
     record_size,
 )
 from shoal.types import Header, TimestampType
@@ -247,7 +247,7 @@ def decode_batch(
     """
     header = read_header(data, position)
     body = read_body(data, position, header, check_crc=check_crc, limit_bytes=limit_bytes)
-    return list(map(RawRecord._make, parse_batch(body, header, position)))
+    return list(map(RawRecord._make, parse_records(body, header, position)))
 
 
 def read_body(
@@ -289,11 +289,11 @@ def corrupt(header: BatchHeader, position: int, reason: str) -> CorruptDataError
     return CorruptDataError(f"batch at offset {header.base_offset}: {reason}", position=position)
 
 
-def parse_batch(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
+def parse_records(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
     """The records of an inflated body, as plain tuples in the order of ``RawRecord``."""
     by_broker = header.attributes & _LOG_APPEND_TIME
     try:
-        return parse_records(
+        return parse_body(
             body,
             header.record_count,
             base_offset=header.base_offset,

@@ -26,7 +26,7 @@ from shoal.records.batch import (
     inflate,
     is_abort_marker,
     iter_headers,
-    parse_batch,
+    parse_records,
     read_body,
     read_header,
 )
@@ -135,7 +135,7 @@ def _plain_rows(chunks: Sequence[Chunk], limits: Limits) -> Iterator[tuple[Plain
             body = read_body(
                 data, position, header, check_crc=False, limit_bytes=limits.limit_bytes
             )
-            records = parse_batch(body, header, position)
+            records = parse_records(body, header, position)
             if header.base_offset < start:
                 records = [record for record in records if record[0] >= start]
             if end is not None and header.last_offset >= end:
@@ -266,7 +266,7 @@ def _explain(chunk: Chunk, position: int, limits: Limits) -> Exception:
         body = read_body(
             chunk.data, position, header, check_crc=limits.check_crc, limit_bytes=limits.limit_bytes
         )
-        parse_batch(body, header, position)
+        parse_records(body, header, position)
     except (CorruptDataError, BatchTooLargeError) as error:
         return error
     raise AssertionError(f"the kernels disagree about the batch at byte {position}")

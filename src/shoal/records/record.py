@@ -28,7 +28,7 @@ _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
 
-def parse_records(
+def parse_body(
     body: bytes,
     count: int,
     *,
