@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 
 from shoal.errors import InvalidMessageError
 from shoal.wire.fields import UUID, ArrayOf, Blob, Field, Kind, Scalar, StructOf, Text, fields_of
-from shoal.wire.misfit import MAX_STRING_BYTES, default_value
+from shoal.wire.misfit import MAX_STRING_BYTES, default_instance, default_value
 from shoal.wire.source import Block, Source
 from shoal.wire.varint import decode_uvarint
 
@@ -41,6 +41,7 @@ def compile_decoder(struct: type, version: int, *, flexible: bool) -> Decoder:
     source = Source(f"{struct.__qualname__} v{version} decoder")
     source.names.update(
         new=object.__new__,
+        default=default_instance,
         uvarint=decode_uvarint,
         string_length=_string_length,
         bad_length=_bad_length,
@@ -91,6 +92,7 @@ class _Emitter:
         self.flexible = flexible
         self.run: list[tuple[str, str]] = []
         self.views = holds_records(struct)
+        self.null_marker = -1
 
     # ------------------------------------------------------------------ values
 
@@ -215,7 +217,7 @@ class _Emitter:
         with self.block.indented(f"if {marker} == 1:"):
             self.fields(struct, target, path)
             self.flush()
-        with self.block.indented(f"elif {marker} == -1:"):
+        with self.block.indented(f"elif {marker} == {self.null_marker}:"):
             self.block.line(f"{target} = None")
         with self.block.indented("else:"):
             self.block.line(f"bad_marker({path!r}, {marker})")
@@ -231,10 +233,10 @@ class _Emitter:
             self.block.line(f"{name} = new({self.source.bind(struct, 'C')})")
         dot = f"{path}." if path else ""
         tagged: list[Field] = []
-        absent = [(None, f"{name}.unknown_tagged_fields")]
+        absent = [("None", f"{name}.unknown_tagged_fields")]
         for field in fields_of(struct):
             if not field.exists_in(self.version) or field.spec.tag is not None:
-                absent.append((default_value(field), f"{name}.{field.name}"))
+                absent.append((self.default(field), f"{name}.{field.name}"))
             if field.exists_in(self.version) and field.spec.tag is not None:
                 tagged.append(field)
         self.assign_defaults(absent)
@@ -246,12 +248,19 @@ class _Emitter:
         if self.flexible:
             self.tags(tagged, name, path)
 
-    def assign_defaults(self, absent: list[tuple[Any, str]]) -> None:
+    def default(self, field: Field) -> str:
+        """Source of the value of a field that is not there."""
+        if field.spec.nullable_struct:
+            assert isinstance(field.kind, StructOf)
+            return f"default({self.source.bind(field.kind.struct, 'C')})"
+        value = default_value(field)
+        plain = value is None or isinstance(value, bool | int | float | str | tuple)
+        return repr(value) if plain else self.source.bind(value, "D")
+
+    def assign_defaults(self, absent: list[tuple[str, str]]) -> None:
         """One chained assignment per distinct default."""
         chains: dict[str, list[str]] = {}
-        for value, target in absent:
-            plain = value is None or isinstance(value, bool | int | float | str | tuple)
-            text = repr(value) if plain else self.source.bind(value, "D")
+        for text, target in absent:
             chains.setdefault(text, []).append(target)
         for text, targets in chains.items():
             self.block.line(f"{' = '.join(targets)} = {text}")
@@ -268,6 +277,7 @@ class _Emitter:
         """Emits a function that reads a tag section which is not empty into a struct."""
         name = self.source.fresh("tags")
         inner = _Emitter(self.source, self.root, self.version, flexible=True)
+        inner.null_marker = 0  # Inside a tag a null struct is 0 and not -1.
         block = inner.block = Block(f"def {name}(d, p, budget, o):")
         block.line("end = len(d)")
         block.line("count, p = uvarint(d, p)")
@@ -347,7 +357,7 @@ def _bad_length(path: str, length: int) -> NoReturn:
 
 
 def _bad_marker(path: str, marker: int) -> NoReturn:
-    raise InvalidMessageError(f"{path} starts with {marker}; a struct is 1 and a null is -1")
+    raise InvalidMessageError(f"{path} starts with {marker}; neither a struct nor null")
 
 
 def _over_budget() -> NoReturn:

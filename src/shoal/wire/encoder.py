@@ -62,6 +62,7 @@ class _Emitter:
         self.run: list[tuple[str, str]] = []
         self.block.line("parts = []; add = parts.append")
         self.cuts = False
+        self.null_marker = -1
 
     def finish(self) -> None:
         self.flush()
@@ -160,7 +161,7 @@ class _Emitter:
         name = self.source.fresh("e")
         self.block.line(f"{name} = {expression}")
         with self.block.indented(f"if {name} is None:"):
-            self.run.append(("b", "-1"))
+            self.run.append(("b", str(self.null_marker)))
             self.flush()
         with self.block.indented("else:"):
             self.run.append(("b", "1"))
@@ -222,16 +223,18 @@ class _Emitter:
             self.block.line(f"parts[-1] = parts[-1][:-1] + tag_section(tags, {unknown})")
 
     def tag_differs(self, field: Field, expression: str) -> str:
-        check = self.differs(field, expression)
-        if isinstance(field.kind, StructOf) and not field.nullable_in(self.version):
-            # Kafka has a default struct where we have None; neither is written.
-            default = self.source.bind(default_instance(field.kind.struct), "D")
-            return f"({check} and {expression} != {default})"
-        return check
+        if not isinstance(field.kind, StructOf):
+            return self.differs(field, expression)
+        default = self.source.bind(default_instance(field.kind.struct), "D")
+        if field.nullable_in(self.version):
+            return f"({expression} is None or {expression} != {default})"
+        return f"({expression} is not None and {expression} != {default})"
 
     def tag_function(self, field: Field) -> str:
         name = self.source.fresh("tag")
         emitter = _Emitter(self.source, name, self.version, flexible=True)
+        # Inside a tag a null struct is 0 and not -1.
+        emitter.null_marker = 0
         emitter.value(field.kind, "value", nullable=field.nullable_in(self.version))
         emitter.finish()
         return name

@@ -110,6 +110,7 @@ class Spec:
     nullable_since: int = 0
     tag: int | None = None
     ignorable: bool = False
+    nullable_struct: bool = False
 
 
 def since(
@@ -135,9 +136,16 @@ def nullable(*, since: int, default: T) -> T:
     return cast("T", Spec(default, nullable_since=since))
 
 
-def tagged(tag: int, *, since: int, default: T, ignorable: bool = False) -> T:
-    """An optional field of flexible versions (KIP-482); its default takes no bytes at all."""
-    return cast("T", Spec(default, since, None, 0, tag, ignorable))
+def tagged(
+    tag: int, *, since: int, default: T, ignorable: bool = False, nullable_struct: bool = False
+) -> T:
+    """An optional field of flexible versions (KIP-482); its default takes no bytes at all.
+
+    Kafka's default of a tagged struct is a struct of defaults; here it is ``None``. The rare one
+    which can be null as well is marked ``nullable_struct``: then ``None`` is that null, and a
+    struct of defaults is what takes no bytes.
+    """
+    return cast("T", Spec(default, since, None, 0, tag, ignorable, nullable_struct))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +162,9 @@ class Field:
         return self.spec.since <= version and (last is None or version <= last)
 
     def nullable_in(self, version: int) -> bool:
+        """May the field be null on the wire? See ``tagged`` about structs."""
+        if self.spec.tag is not None and isinstance(self.kind, StructOf):
+            return self.spec.nullable_struct
         return self.optional and version >= self.spec.nullable_since
 
     @property
