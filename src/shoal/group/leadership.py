@@ -11,25 +11,41 @@ from collections.abc import Iterable, Mapping
 from shoal.assign.loading import validate
 from shoal.assign.model import Assignment, Assignor, ClusterMetadata, Subscription
 from shoal.errors import InvalidAssignmentError, InvalidFrameError
-from shoal.types import TopicPartition
 from shoal.wire import consumer_protocol
 from shoal.wire.apis.join_group import JoinGroupResponse
 from shoal.wire.apis.sync_group import SyncGroupRequest
 
 
-def read_subscriptions(
-    members: Iterable[JoinGroupResponse.Member],
-) -> dict[str, Subscription]:
+def read_subscriptions(members: Iterable[JoinGroupResponse.Member]) -> dict[str, Subscription]:
     """Member id → what it asks for, in the order of the answer: assignors depend on it."""
     return {member.member_id: _read_subscription(member) for member in members}
 
 
 def _read_subscription(member: JoinGroupResponse.Member) -> Subscription:
+    # The instance id is the coordinator's word, not the member's.
+    instance_id = member.group_instance_id
     try:
         read = consumer_protocol.Subscription.decode(member.metadata)
     except InvalidFrameError:
-        return Subscription((), group_instance_id=member.group_instance_id)
-    raise NotImplementedError(read)
+        return Subscription((), group_instance_id=instance_id)
+    return Subscription(
+        read.topics,
+        read.user_data,
+        read.owned_partitions,
+        instance_id,
+        read.generation_id,
+        read.rack_id,
+    )
+
+
+def write_subscription(subscription: Subscription) -> bytes:
+    return consumer_protocol.Subscription(
+        subscription.topics,
+        subscription.user_data,
+        subscription.owned_partitions,
+        subscription.generation_id,
+        subscription.rack_id,
+    ).encode()
 
 
 def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
@@ -46,11 +62,11 @@ def assign(
     """
     try:
         result = assignor.assign(cluster, subscriptions)
+        checked = validate(assignor, result, cluster, subscriptions)
     except InvalidAssignmentError:
         raise
-    except Exception as error:
+    except Exception as error:  # user code: anything may come out of it
         raise InvalidAssignmentError(assignor.name, f"it raised {error!r}") from error
-    checked = validate(assignor, result, cluster, subscriptions)
     return [
         SyncGroupRequest.Assignment(member_id=member_id, assignment=write_assignment(given))
         for member_id, given in checked.items()
@@ -58,16 +74,10 @@ def assign(
 
 
 def write_assignment(assignment: Assignment) -> bytes:
-    raise NotImplementedError
+    return consumer_protocol.Assignment(assignment.partitions, assignment.user_data).encode()
 
 
 def read_assignment(data: bytes) -> Assignment:
-    raise NotImplementedError
-
-
-def write_subscription(subscription: Subscription) -> bytes:
-    raise NotImplementedError
-
-
-def sorted_partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(partitions))
+    """Raises InvalidMessageError, also for no bytes at all: the leader forgot this member."""
+    read = consumer_protocol.Assignment.decode(data)
+    return Assignment(read.partitions, read.user_data)

@@ -43,8 +43,15 @@ class HeartbeatClocks:
     not reset by anything else, so a stuck application cannot hide behind rebalances.
     """
 
-    __slots__ = ("_backoff", "_interval_ms", "_poll_ms", "_session_ms", "poll_ends_ms")
-    __slots__ += ("send_at_ms", "session_ends_ms")
+    __slots__ = (
+        "_backoff",
+        "_interval_ms",
+        "_poll_ms",
+        "_session_ms",
+        "poll_ends_ms",
+        "send_at_ms",
+        "session_ends_ms",
+    )
 
     def __init__(self, config: MemberConfig, chance: Callable[[], float]) -> None:
         self._interval_ms = config.heartbeat_interval_ms
