@@ -1,1 +1,24 @@
-"""Partition logs on disk, in Kafka's own format."""
+"""Partition logs on disk, in Kafka's own format.
+
+``LogDirectory`` holds ``PartitionLog``s; ``Syncer`` makes appends durable for many at once. In this
+package only ``disk.py`` touches files, and ``recovery.py`` judges bytes without touching any.
+"""
+
+from __future__ import annotations
+
+from shoal.log.config import Durability, LogConfig
+from shoal.log.directory import LogDirectory, run_job
+from shoal.log.durability import Syncer
+from shoal.log.partition import AppendResult, Origin, PartitionLog, ReadResult
+
+__all__ = [
+    "AppendResult",
+    "Durability",
+    "LogConfig",
+    "LogDirectory",
+    "Origin",
+    "PartitionLog",
+    "ReadResult",
+    "Syncer",
+    "run_job",
+]

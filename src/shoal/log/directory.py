@@ -1,0 +1,432 @@
+"""A data directory: the partitions in it, the files they share, one process at a time.
+
+Layout, Kafka's: a directory per partition (``<topic>-<number>``), beside them the checkpoints,
+``meta.properties`` and, only while nobody uses it, the marker of a clean stop. Paths are built from
+names that were checked, never from what a client sent.
+
+Background work (``checkpoint``, ``retain``, ``compact``) comes as jobs: iterators which yield
+``None`` ("a slice is done, call me again") or a callable for a worker thread. ``run_job`` runs one
+to its end in this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from uuid import UUID, uuid4
+
+from shoal.errors import StorageError
+from shoal.log import cleaning
+from shoal.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    decode_offsets,
+    decode_properties,
+    encode_offsets,
+    encode_properties,
+    show_id,
+)
+from shoal.log.config import Durability, LogConfig
+from shoal.log.disk import Disk, OsDisk, read_file, remove_if_there, replace_file
+from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
+from shoal.log.partition import Job, PartitionLog, Reserve
+from shoal.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RESERVE_BYTES: Final = 64 << 20
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_DIRECTORY_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_LOADERS: Final = 8
+
+
+def is_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 letters, digits, ``.``, ``_``, ``-``; not ``.`` or ``..``."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def directory_name(topic_partition: TopicPartition) -> str:
+    """Where a partition lives.
+
+    Raises:
+        ValueError: the name cannot be a topic's; the caller should have refused it.
+    """
+    if not is_topic_name(topic_partition.topic) or topic_partition.partition < 0:
+        raise ValueError(f"{topic_partition!r} cannot be a partition")
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition a directory belongs to; None if it is something else."""
+    match = _DIRECTORY_NAME.fullmatch(name)
+    if match is None or not is_topic_name(match[1]) or int(match[2]) >= 2**31:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def run_job(job: Job) -> None:
+    """Run background work to its end, in this thread."""
+    for work in job:
+        if work is not None:
+            work()
+
+
+class LogDirectory:
+    """Every partition of a broker. Use ``LogDirectory.open``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        durability: Durability,
+        config_for: Callable[[str], LogConfig],
+        reserve_bytes: int,
+    ) -> None:
+        self.disk = disk
+        self.durability = durability
+        self.partitions: dict[TopicPartition, PartitionLog] = {}
+        #: Partitions which could not be opened, and why.
+        self.offline: dict[TopicPartition, str] = {}
+        self.reports: list[RecoveryReport] = []
+        self.meta: dict[str, str] = {}
+        self.clean_start = False
+        self._config_for = config_for
+        self._reserve = Reserve(disk, reserve_bytes)
+        self._lock = disk.lock(LOCK)
+        self._on_disk: set[TopicPartition] = set()
+        self._deleted = 0
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Disk,
+        *,
+        now_ms: int,
+        durability: Durability = Durability.GROUP,
+        config_for: Callable[[str], LogConfig] = lambda _: LogConfig(),
+        reserve_bytes: int = RESERVE_BYTES,
+        node_id: int = 1,
+        cluster_id: str | None = None,
+    ) -> LogDirectory:
+        """Lock a directory and open every partition in it.
+
+        Raises:
+            DataDirectoryInUseError: another process has it.
+            StorageError: it cannot be used, or belongs to another cluster or node.
+        """
+        disk = OsDisk(root) if isinstance(root, str) else root
+        directory = cls(
+            disk, durability=durability, config_for=config_for, reserve_bytes=reserve_bytes
+        )
+        try:
+            directory._check_meta(node_id, cluster_id)
+            directory._load(now_ms)
+        except BaseException:
+            directory._lock.release()
+            raise
+        return directory
+
+    # Opening
+
+    def _check_meta(self, node_id: int, cluster_id: str | None) -> None:
+        found = decode_properties(read_file(self.disk, META_PROPERTIES))
+        wanted = {"node.id": str(node_id)}
+        if cluster_id is not None:
+            wanted["cluster.id"] = cluster_id
+        for name, value in wanted.items():
+            if found.get(name, value) != value:
+                raise StorageError(
+                    f"{self.disk.root} belongs to {name} {found[name]}, not {value}; "
+                    "choose another data directory"
+                )
+        fresh = {"version": "1", "cluster.id": show_id(uuid4()), "directory.id": show_id(uuid4())}
+        self.meta = {**fresh, **wanted, **found}
+        if self.meta != found:
+            replace_file(self.disk, META_PROPERTIES, encode_properties(self.meta))
+
+    def _load(self, now_ms: int) -> None:
+        self.clean_start = self.disk.stat(CLEAN_SHUTDOWN) is not None
+        checkpoints = {
+            name: decode_offsets(read_file(self.disk, name)) or {}
+            for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
+        }
+        self._on_disk = set(checkpoints[RECOVERY_POINTS])
+        found = {}
+        for entry in self.disk.list():
+            if entry.kind != "directory":
+                continue
+            if entry.name.endswith("-delete"):
+                _remove_tree(self.disk, entry.name)
+            elif (tp := partition_of(entry.name)) is not None:
+                found[tp] = entry.name
+
+        def load(tp: TopicPartition) -> tuple[PartitionLog, RecoveryReport] | OSError:
+            known = Known(
+                clean=self.clean_start,
+                recovery_point=checkpoints[RECOVERY_POINTS].get(tp, 0),
+                start_offset=checkpoints[LOG_STARTS].get(tp, 0),
+                cleaned_offset=checkpoints[CLEANER_OFFSETS].get(tp, 0),
+            )
+            try:
+                return self._load_partition(tp, known, now_ms)
+            except OSError as error:
+                return error
+
+        self._take(found, load)
+        if self.clean_start:
+            # Durably, before anything is appended: from here on a crash is a crash.
+            self.disk.remove(CLEAN_SHUTDOWN)
+            self.disk.sync_directory()
+        elif found:
+            self._write_checkpoints()
+
+    def _take(
+        self,
+        found: Iterable[TopicPartition],
+        load: Callable[[TopicPartition], tuple[PartitionLog, RecoveryReport] | OSError],
+    ) -> None:
+        names = sorted(found)
+        if self.clean_start or len(names) < 2:
+            results = [load(tp) for tp in names]
+        else:
+            # Recovery waits for the disk most of the time.
+            with ThreadPoolExecutor(_LOADERS, thread_name_prefix="shoal-load") as pool:
+                results = list(pool.map(load, names))
+        for tp, result in zip(names, results, strict=True):
+            if isinstance(result, OSError):
+                self.offline[tp] = str(result)
+                logger.error("%s cannot be opened: %s", tp, result)
+            else:
+                self.partitions[tp], report = result
+                self._tell(report)
+
+    def _load_partition(
+        self, tp: TopicPartition, known: Known, now_ms: int
+    ) -> tuple[PartitionLog, RecoveryReport]:
+        log, report = load_partition(
+            self.disk,
+            directory_name(tp),
+            tp,
+            self._config_for(tp.topic),
+            self.durability,
+            known=known,
+            reserve=self._reserve,
+            now_ms=now_ms,
+        )
+        log.sync_last = tp.topic == OFFSETS_TOPIC
+        return log, report
+
+    def _tell(self, report: RecoveryReport) -> None:
+        self.reports.append(report)
+        for cut in report.cuts:
+            logger.error(
+                "%s: cut %d bytes at %d of %s (%s); kept in %s",
+                report.topic_partition,
+                cut.size_bytes,
+                cut.position,
+                cut.path,
+                cut.reason,
+                cut.quarantine or "no file, they were zeros",
+            )
+        for bad in report.corrupt:
+            logger.error(
+                "%s: offsets %d to %d are corrupt (%s), bytes %d to %d of segment %d; "
+                "nothing was deleted, run `shoal log verify`",
+                report.topic_partition,
+                bad.start_offset,
+                bad.end_offset,
+                bad.reason,
+                bad.position,
+                bad.end_position,
+                bad.segment_base,
+            )
+
+    # Partitions
+
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        now_ms: int,
+        config: LogConfig | None = None,
+        topic_id: UUID | None = None,
+    ) -> PartitionLog:
+        """A new partition; durable with its first sync.
+
+        Raises:
+            ValueError: it exists, or its name is not allowed.
+            OSError: the disk refuses.
+        """
+        if topic_partition in self.partitions:
+            raise ValueError(f"{topic_partition} exists")
+        if topic_partition in self._on_disk:
+            # The checkpoints still speak of a deleted partition of that name.
+            self._write_checkpoints()
+        log = create_partition(
+            self.disk,
+            directory_name(topic_partition),
+            topic_partition,
+            config or self._config_for(topic_partition.topic),
+            self.durability,
+            reserve=self._reserve,
+            now_ms=now_ms,
+            topic_id=topic_id,
+        )
+        log.sync_last = topic_partition.topic == OFFSETS_TOPIC
+        self.partitions[topic_partition] = log
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> Callable[[], None]:
+        """Take a partition out at once; returns the work that removes its files.
+
+        Readers with an open slice go on undisturbed.
+        """
+        log = self.partitions.pop(topic_partition)
+        log.fence(f"{topic_partition} was deleted")
+        log.closed = True
+        self._deleted += 1
+        name = directory_name(topic_partition)
+        # Kafka's way: under a name that no partition can have, so that a crash cannot revive it.
+        doomed = f"{name}.{uuid4().hex}-delete"
+        if len(doomed) > 255:
+            doomed = f"{uuid4().hex}-delete"
+        self.disk.rename(name, doomed)
+        contents = self._checkpoint_contents()
+
+        def run() -> None:
+            self.disk.sync_directory()
+            self._replace_checkpoints(contents)
+            _remove_tree(self.disk, doomed)
+
+        return run
+
+    def reopen(self, topic_partition: TopicPartition, *, now_ms: int) -> PartitionLog:
+        """Open a fenced or offline partition anew, with a scan of all that was not synced."""
+        old = self.partitions.pop(topic_partition, None)
+        known = Known(clean=False)
+        if old is not None:
+            old.fence("it is being opened anew")
+            known = Known(
+                clean=False,
+                recovery_point=old.synced_offset,
+                start_offset=old.start_offset,
+                cleaned_offset=old.cleaned_offset,
+            )
+        log, report = self._load_partition(topic_partition, known, now_ms)
+        if old is not None:
+            log.on_advance = old.on_advance
+            log.config = old.config
+        self.partitions[topic_partition] = log
+        self.offline.pop(topic_partition, None)
+        self._tell(report)
+        return log
+
+    # Background work
+
+    def checkpoint(self, now_ms: int) -> Job:
+        """Save what makes the next start quick, and how far every partition is synced."""
+        for log in list(self.partitions.values()):
+            if log.fenced is not None:
+                continue
+            log.producers.expire(now_ms)
+            work = log.begin_sync(sealed_only=True)
+            if work is not None:
+                error = _Box()
+                yield lambda work=work, error=error: error.put(work.run())  # type: ignore[misc]
+                log.finish_sync(work, error.value)
+            if log.needs_checkpoint and log.fenced is None:
+                yield log.checkpoint()
+        contents = self._checkpoint_contents()
+        yield lambda: self._replace_checkpoints(contents)
+
+    def retain(self, now_ms: int) -> Job:
+        """Delete what is past its retention."""
+        for log in list(self.partitions.values()):
+            paths = cleaning.retain(log, now_ms)
+            if paths:
+                logger.info("%s starts at offset %d now", log.topic_partition, log.start_offset)
+                yield lambda paths=paths: _remove_files(self.disk, paths)  # type: ignore[misc]
+
+    def compact(self, now_ms: int) -> Job:
+        """Compact the partitions that need it, the dirtiest first."""
+        logs = [log for log in self.partitions.values() if log.config.compacts]
+        dirty = [(cleaning.dirty_ratio(log, now_ms), log) for log in logs]
+        for ratio, log in sorted(dirty, key=lambda one: -one[0]):
+            if ratio > 0 and not log.closed:
+                yield from cleaning.compact(log, now_ms)
+
+    def release_idle_files(self) -> None:
+        """Close file handles; whoever needs one opens it again."""
+        for log in self.partitions.values():
+            log.release_files()
+
+    # Shared files
+
+    def _checkpoint_contents(self) -> dict[str, bytes]:
+        def offsets(of: Callable[[PartitionLog], int]) -> bytes:
+            return encode_offsets({tp: of(log) for tp, log in self.partitions.items()})
+
+        self._on_disk = set(self.partitions)
+        return {
+            RECOVERY_POINTS: offsets(lambda log: log.synced_offset),
+            LOG_STARTS: offsets(lambda log: log.start_offset),
+            HIGH_WATERMARKS: offsets(lambda log: log.high_watermark),
+            CLEANER_OFFSETS: encode_offsets(
+                {
+                    tp: log.cleaned_offset
+                    for tp, log in self.partitions.items()
+                    if log.config.compacts
+                }
+            ),
+        }
+
+    def _replace_checkpoints(self, contents: Mapping[str, bytes]) -> None:
+        for name, content in contents.items():
+            replace_file(self.disk, name, content)
+
+    def _write_checkpoints(self) -> None:
+        self._replace_checkpoints(self._checkpoint_contents())
+
+    def close(self) -> None:
+        """Sync and close every partition; the next start scans nothing."""
+        good = not self.offline
+        for log in self.partitions.values():
+            log.close()
+            good = good and log.fenced is None
+        try:
+            self._write_checkpoints()
+            if good:
+                replace_file(self.disk, CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        finally:
+            self._lock.release()
+
+
+class _Box:
+    """A result handed over from a worker thread."""
+
+    value: OSError | None = None
+
+    def put(self, value: OSError | None) -> None:
+        self.value = value
+
+
+def _remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    for path in paths:
+        remove_if_there(disk, path)
+
+
+def _remove_tree(disk: Disk, directory: str) -> None:
+    """A partition's directory is flat."""
+    for entry in disk.list(directory):
+        if entry.kind != "directory":
+            remove_if_there(disk, f"{directory}/{entry.name}")
+    disk.remove_directory(directory)

@@ -1,0 +1,718 @@
+"""One partition: segments in order, what may be appended, what may be seen.
+
+Rule: every method is quick and synchronous; it touches the page cache, never waits for the disk.
+Making data durable is separate work: ``begin_sync`` says what has to be synced, any thread may run
+it, ``finish_sync`` takes the result. Under a durability that waits, the high watermark moves only
+there, so nobody reads what a power cut could take back.
+
+An outcome of the protocol is a value (``.error``); only our own bugs raise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from shoal.errors import CorruptDataError, ErrorCode
+from shoal.log.checkpoints import (
+    LEADER_EPOCHS,
+    STATE,
+    PartitionState,
+    encode_epochs,
+    encode_state,
+)
+from shoal.log.config import Durability, LogConfig
+from shoal.log.disk import Disk, File, remove_if_there, replace_file
+from shoal.log.epochs import LeaderEpochs
+from shoal.log.producers import ProducerEntry, Producers, StoredBatch
+from shoal.log.segment import OFFSETS_MAX, Segment, file_name
+from shoal.log.validation import Checked, check
+from shoal.records.batch import assign_offsets
+from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
+
+_SNAPSHOTS_KEPT: Final = 4
+
+#: Background work in slices: ``None`` means "call me again", a callable is work for any thread.
+Job = Iterator[Callable[[], object] | None]
+
+
+class Origin(Enum):
+    """Who appends. Clients are checked; the broker itself may write several batches at once."""
+
+    CLIENT = "client"
+    BROKER = "broker"
+
+
+class AppendResult(NamedTuple):
+    """What became of an append. Offsets are -1 after an error."""
+
+    error: ErrorCode
+    base_offset: int = -1
+    last_offset: int = -1
+    append_time_ms: int | None = None
+    log_start_offset: int = -1
+    duplicate: bool = False
+    detail: str = ""
+
+    @property
+    def end_offset(self) -> int:
+        """What must be synced before this append counts as stored."""
+        return self.last_offset + 1
+
+
+class ReadResult(NamedTuple):
+    """A run of whole batches as a slice of a file, for ``sendfile`` or ``read_bytes``.
+
+    The result holds the file: it stays readable whatever happens to the segment.
+    """
+
+    error: ErrorCode
+    high_watermark: int
+    log_start_offset: int
+    file: File | None = None
+    position: int = 0
+    size: int = 0
+
+    def read_bytes(self) -> bytes:
+        return self.file.read_at(self.position, self.size) if self.file is not None else b""
+
+
+class SyncWork:
+    """What has to reach the disk, fixed at one moment. ``run`` in any thread."""
+
+    __slots__ = ("_directories", "_disk", "_files", "end_offset", "log", "position", "segment")
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        disk: Disk,
+        files: list[File],
+        directories: list[str],
+        end_offset: int,
+        segment: Segment,
+        position: int,
+    ) -> None:
+        self.log = log
+        self._disk = disk
+        self._files = files
+        self._directories = directories
+        self.end_offset = end_offset
+        self.segment = segment
+        self.position = position
+
+    def run(self) -> OSError | None:
+        """Sync, and say what went wrong: after an error nothing here may be believed durable."""
+        try:
+            for file in self._files:
+                file.sync_data()
+            for directory in self._directories:
+                self._disk.sync_directory(directory)
+        except OSError as error:
+            return error
+        return None
+
+
+class Reserve:
+    """Refuses appends before the disk is full, so that reads, retention and recovery go on.
+
+    Asking the file system at every append would cost more than the append: between questions
+    it lends out a part of what was free.
+    """
+
+    __slots__ = ("_disk", "_lent", "reserve_bytes")
+
+    _LOAN_MAX: Final = 16 << 20
+
+    def __init__(self, disk: Disk, reserve_bytes: int) -> None:
+        self._disk = disk
+        self._lent = 0
+        self.reserve_bytes = reserve_bytes
+
+    def admits(self, size: int) -> bool:
+        if size <= self._lent:
+            self._lent -= size
+            return True
+        left = self._disk.free_bytes() - self.reserve_bytes
+        if left < size:
+            self._lent = 0
+            return False
+        self._lent = min(max(left // 8 - size, 0), self._LOAN_MAX)
+        return True
+
+
+class PartitionLog:
+    """The log of one partition. Made by ``loading.create_partition`` and ``load_partition``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        durability: Durability,
+        *,
+        segments: list[Segment],
+        start_offset: int,
+        end_offset: int,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        state: PartitionState,
+        reserve: Reserve,
+        snapshots: Iterable[int] = (),
+        topic_id: UUID | None = None,
+    ) -> None:
+        assert segments
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.durability = durability
+        self.topic_id = topic_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.high_watermark = end_offset
+        self.synced_offset = end_offset
+        self.epochs = epochs
+        self.producers = producers
+        self.state = state
+        self.cleaned_offset = start_offset
+        self.fenced: str | None = None
+        self.closed = False
+        self.compacting = False
+        #: Called when the high watermark moved or the log was fenced: wake who waits for data.
+        self.on_advance: Callable[[PartitionLog], None] | None = None
+        #: Offsets name data: their log is synced after the others.
+        self.sync_last = False
+        self._reserve = reserve
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._visible = segments[-1], segments[-1].size
+        self._unsynced: list[Segment] = []
+        self._files_to_sync: list[File] = []
+        self._directories_to_sync: list[str] = []
+        self._snapshots = set(snapshots)
+        self._epochs_changed = False
+        self._checkpointed = start_offset, end_offset
+
+    # Facts
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._segments
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def leader_epoch(self) -> int:
+        latest = self.epochs.latest
+        return 0 if latest is None else latest
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here no transaction is open. There are none yet."""
+        return self.high_watermark
+
+    @property
+    def unsynced(self) -> bool:
+        return bool(self._unsynced or self._directories_to_sync or self._files_to_sync)
+
+    @property
+    def active_producers(self) -> list[ProducerEntry]:
+        return list(self.producers.entries.values())
+
+    # Appending
+
+    def append(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendResult:
+        """Put batches at the end.
+
+        The buffer is changed in place (offsets, leader epoch, maybe the append time), unless it
+        is ``bytes``, which are copied first.
+        """
+        if self.fenced is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
+        assert not self.closed, "appended to a closed log"
+        checked = check(data, self.config, now_ms=now_ms, from_client=origin is Origin.CLIENT)
+        if not isinstance(checked, Checked):
+            return self._refusal(*checked)
+        if checked.headers[0].producer_id >= 0 and origin is Origin.CLIENT:
+            verdict = self.producers.check(checked.headers[0])
+            if isinstance(verdict, StoredBatch):
+                return self._duplicate(verdict)
+            if verdict is not None:
+                return self._refusal(verdict)
+        if not self._reserve.admits(len(checked.data)):
+            return self._refusal(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {self.disk.root} is almost full"
+            )
+        try:
+            return self._write(checked, now_ms)
+        except OSError as error:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def _write(self, checked: Checked, now_ms: int) -> AppendResult:
+        base_offset = offset = self.end_offset
+        epoch = self.leader_epoch
+        append_time_ms = None
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = now_ms
+        headers, data = checked.headers, checked.data
+        latest_ms, latest_offset = -1, offset
+        position = 0
+        for header in headers:
+            assign_offsets(
+                data,
+                position,
+                base_offset=offset,
+                leader_epoch=epoch,
+                log_append_time_ms=append_time_ms,
+            )
+            offset += header.last_offset_delta + 1
+            position += header.size_bytes
+            timestamp_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
+            if timestamp_ms > latest_ms:
+                latest_ms, latest_offset = timestamp_ms, offset - 1
+        segment = self._segments[-1]
+        if self._must_roll(segment, len(data), offset, latest_ms, now_ms):
+            self.roll(now_ms=now_ms)
+            segment = self._segments[-1]
+        try:
+            segment.append(
+                data,
+                last_offset=offset - 1,
+                max_timestamp_ms=latest_ms,
+                at_offset=latest_offset,
+            )
+        except OSError:
+            self._cut_back(segment)
+            raise
+        segment.modified_ms = now_ms
+        self._note_appended(checked, base_offset)
+        return AppendResult(
+            ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
+        )
+
+    def _note_appended(self, checked: Checked, base_offset: int) -> None:
+        offset = base_offset
+        for header in checked.headers:
+            offset += header.last_offset_delta + 1
+            if header.producer_id >= 0:
+                self.producers.note(header, offset - 1)
+        self.end_offset = offset
+        segment = self._segments[-1]
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
+        if not self.durability.waits:
+            self._advance(offset, segment, segment.size)
+
+    def _cut_back(self, segment: Segment) -> None:
+        """A failed append must not leave bytes behind; if it cannot be undone, stop here."""
+        try:
+            segment.cut_back()
+        except OSError as error:
+            self.fence(f"a failed append to {segment.path()} could not be undone: {error}")
+
+    def _duplicate(self, stored: StoredBatch) -> AppendResult:
+        append_time_ms = None
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = stored.timestamp_ms
+        return AppendResult(
+            ErrorCode.NONE,
+            stored.base_offset,
+            stored.last_offset,
+            append_time_ms,
+            self.start_offset,
+            duplicate=True,
+        )
+
+    def _refusal(self, error: ErrorCode, detail: str = "") -> AppendResult:
+        return AppendResult(error, log_start_offset=self.start_offset, detail=detail)
+
+    def _must_roll(
+        self, segment: Segment, size: int, end_offset: int, timestamp_ms: int, now_ms: int
+    ) -> bool:
+        config = self.config
+        if segment.size == 0:
+            return False
+        if segment.size + size > config.segment_bytes:
+            return True
+        first_ms = segment.first_timestamp_ms
+        if first_ms is None or first_ms < 0 or timestamp_ms < 0:
+            first_ms, timestamp_ms = segment.modified_ms, now_ms
+        return (
+            timestamp_ms - first_ms > config.segment_ms
+            or end_offset - segment.base_offset > OFFSETS_MAX
+            or segment.is_full(segment_index_bytes=config.segment_index_bytes)
+        )
+
+    def roll(self, *, now_ms: int) -> None:
+        """Seal the active segment and start a new one at the end offset."""
+        old = self._segments[-1]
+        assert old.size > 0 or old.base_offset < self.end_offset, "an empty segment is not rolled"
+        segment = Segment.create(
+            self.disk,
+            self.directory,
+            self.end_offset,
+            now_ms=now_ms,
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+        seal, write = old.save_indexes(finished=True)
+        index_files = write()
+        snapshot = self._snapshot(self.end_offset)
+        if snapshot is not None:
+            replace_file(self.disk, *snapshot, sync=False)
+        self.state.indexes[old.base_offset] = seal
+        self.state_writer(sync=False)()
+        self._files_to_sync += index_files
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        # The name of the new file must be durable before anything in it is acknowledged.
+        self._directories_to_sync.append(self.directory)
+        if self._visible[0] is old and self._visible[1] == old.size:
+            self._visible = segment, 0
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        max_offset: int | None = None,
+    ) -> ReadResult:
+        """Whole batches from the one that holds ``offset``, of one segment.
+
+        Args:
+            max_bytes: the slice is not larger, but for a first batch under ``min_one_batch``.
+            max_offset: read no batch that reaches past it; the high watermark if None or larger.
+        """
+        visible = self.high_watermark
+        if max_offset is not None and max_offset < visible:
+            visible = max_offset
+        if not self.start_offset <= offset <= self.end_offset:
+            return self._answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset >= visible:
+            return self._answer(ErrorCode.NONE)
+        if self.state.corrupt and any(
+            bad.start_offset <= offset < bad.end_offset for bad in self.state.corrupt
+        ):
+            return self._answer(ErrorCode.CORRUPT_MESSAGE)
+        try:
+            return self._slice(offset, max_bytes, visible, min_one_batch)
+        except CorruptDataError:
+            return self._answer(ErrorCode.CORRUPT_MESSAGE)
+        except OSError:
+            return self._answer(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _slice(self, offset: int, max_bytes: int, visible: int, min_one_batch: bool) -> ReadResult:
+        at = bisect_right(self._bases, offset) - 1
+        at = max(at, 0)
+        while at < len(self._segments):
+            segment = self._segments[at]
+            end = self._end_of(segment, visible)
+            found = segment.seek(offset, end)
+            if found is not None:
+                break
+            if segment is self._visible[0]:
+                return self._answer(ErrorCode.NONE)
+            at += 1
+        else:
+            return self._answer(ErrorCode.NONE)
+        for bad_position, _ in segment.bad:
+            if found.position < bad_position < end:
+                end = bad_position
+                break
+        if found.size >= max_bytes:
+            if found.size > max_bytes and not min_one_batch:
+                return self._answer(ErrorCode.NONE)
+            stop = found.end
+            segment.remember(found.next_offset, stop)
+        else:
+            stop, next_offset = segment.boundary(found.position, found.position + max_bytes, end)
+            if next_offset is not None:
+                segment.remember(next_offset, stop)
+            elif segment is self._visible[0] and stop == self._visible[1]:
+                segment.remember(visible, stop)  # the next append starts here
+        return ReadResult(
+            ErrorCode.NONE,
+            self.high_watermark,
+            self.start_offset,
+            segment.file,
+            found.position,
+            stop - found.position,
+        )
+
+    def _end_of(self, segment: Segment, visible: int) -> int:
+        """Where the batches below ``visible`` end in a segment."""
+        if visible == self.high_watermark:
+            if segment is self._visible[0]:
+                return self._visible[1]
+            if segment.base_offset < self._visible[0].base_offset:
+                return segment.size
+            return 0
+        found = segment.seek(visible, segment.size)
+        if found is None:
+            return segment.size
+        return found.position
+
+    def _answer(self, error: ErrorCode) -> ReadResult:
+        return ReadResult(error, self.high_watermark, self.start_offset)
+
+    # Durability
+
+    def needs_sync(self, *, files: Iterable[File] = (), directories: Iterable[str] = ()) -> None:
+        """Add to what the next sync makes durable."""
+        self._files_to_sync.extend(files)
+        self._directories_to_sync.extend(directories)
+
+    def begin_sync(self, *, sealed_only: bool = False) -> SyncWork | None:
+        """What must be synced so that all appended so far is durable; None if it is.
+
+        ``sealed_only`` leaves the active segment to the operating system.
+        """
+        if not self.unsynced or self.fenced is not None:
+            return None
+        if sealed_only:
+            return self._begin_sealed_sync()
+        files = [segment.file for segment in self._unsynced] + self._files_to_sync
+        directories = self._directories_to_sync
+        self._directories_to_sync, self._files_to_sync = [], []
+        active = self._segments[-1]
+        # The active segment stays listed: an append may come while the work runs.
+        self._unsynced = [active] if self._unsynced and self._unsynced[-1] is active else []
+        return SyncWork(self, self.disk, files, directories, self.end_offset, active, active.size)
+
+    def _begin_sealed_sync(self) -> SyncWork | None:
+        active = self._segments[-1]
+        sealed = [segment for segment in self._unsynced if segment is not active]
+        if not sealed:
+            return None
+        files = [segment.file for segment in sealed] + self._files_to_sync
+        directories = self._directories_to_sync
+        self._directories_to_sync, self._files_to_sync = [], []
+        self._unsynced = [segment for segment in self._unsynced if segment is active]
+        return SyncWork(self, self.disk, files, directories, active.base_offset, active, 0)
+
+    def finish_sync(self, work: SyncWork, error: OSError | None) -> None:
+        """Take the result of ``work.run()``.
+
+        After an error the pages may be marked clean without having been written, so a second
+        try would succeed and mean nothing: the log is fenced until it is opened anew.
+        """
+        if error is not None:
+            self.fence(f"syncing {self.directory} failed: {error}")
+            return
+        if self.fenced is not None or work.end_offset < self.synced_offset:
+            return
+        self.synced_offset = work.end_offset
+        if (
+            self._unsynced
+            and work.segment is self._unsynced[-1]
+            and work.position == work.segment.size
+        ):
+            self._unsynced.clear()
+        if self.durability.waits:
+            self._advance(work.end_offset, work.segment, work.position)
+
+    def sync(self) -> OSError | None:
+        """Begin, run and finish in this thread."""
+        work = self.begin_sync()
+        if work is None:
+            return None
+        error = work.run()
+        self.finish_sync(work, error)
+        return error
+
+    def _advance(self, offset: int, segment: Segment, position: int) -> None:
+        if position == segment.size and segment is not self._segments[-1]:
+            # Everything in it is visible, and the next one has begun.
+            following = self._segments.index(segment) + 1
+            segment, position = self._segments[following], 0
+        self.high_watermark = offset
+        self._visible = segment, position
+        if self.on_advance is not None:
+            self.on_advance(self)
+
+    def fence(self, reason: str) -> None:
+        """Take no more appends; reading up to the high watermark goes on."""
+        if self.fenced is None:
+            self.fenced = reason
+            if self.on_advance is not None:
+                self.on_advance(self)
+
+    # Looking up
+
+    def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first visible record at or after a time."""
+        for segment in self._segments:
+            if segment.newest_ms() < timestamp_ms:
+                continue
+            end = self._end_of(segment, self.high_watermark)
+            try:
+                found = segment.first_at(timestamp_ms, self.start_offset, end)
+            except CorruptDataError:
+                continue  # whoever reads the range is told; later records still count
+            if found is not None:
+                return OffsetAndTimestamp(*found, leader_epoch=self.epochs.epoch_at(found[0]))
+        return None
+
+    def latest_by_time(self) -> OffsetAndTimestamp | None:
+        """The record with the largest timestamp (ListOffsets -3): the first of several."""
+        newest = max((segment.newest_ms() for segment in self._segments), default=-1)
+        return self.offset_for_time(newest) if newest >= 0 else None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        """``(epoch, end offset)`` of the largest epoch up to ``leader_epoch``; None if unknown."""
+        return self.epochs.end_offset_for(leader_epoch, self.end_offset)
+
+    # Shortening
+
+    def delete_records(self, offset: int | None) -> ErrorCode:
+        """Raise the log start; ``None`` means the high watermark. Files follow with retention."""
+        if offset is None:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        self.raise_start(offset)
+        return ErrorCode.NONE
+
+    def raise_start(self, offset: int) -> None:
+        """Nothing below ``offset`` is shown any more."""
+        if offset > self.start_offset:
+            self.start_offset = offset
+            if self.epochs.cut_start(offset):
+                self._epochs_changed = True
+
+    def drop_segments(self, count: int) -> list[str]:
+        """Take the oldest segments out of the log; returns the paths whose files may go.
+
+        Open reads are not disturbed: they hold the file, and a file without a name stays readable.
+        """
+        gone, self._segments = self._segments[:count], self._segments[count:]
+        assert self._segments, "the active segment always stays"
+        self._bases = [segment.base_offset for segment in self._segments]
+        self.raise_start(self._bases[0])
+        self._forget_segments({segment.base_offset for segment in gone})
+        return [
+            segment.path(suffix)
+            for segment in gone
+            for suffix in (".log", ".index", ".timeindex", ".txnindex")
+        ] + self._drop_snapshots(below=self._bases[0])
+
+    def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
+        """Put compacted segments in the place of those they were made from."""
+        at = self._segments.index(old[0])
+        assert self._segments[at : at + len(old)] == old
+        assert old[-1] is not self.active
+        self._segments[at : at + len(old)] = new
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._forget_segments({segment.base_offset for segment in old})
+        for segment in new:
+            if segment.seal is not None:
+                self.state.indexes[segment.base_offset] = segment.seal
+
+    def _forget_segments(self, bases: set[int]) -> None:
+        for base in bases:
+            self.state.indexes.pop(base, None)
+        self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base not in bases]
+
+    # Small files
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        return (
+            self._checkpointed != (self.start_offset, self.end_offset)
+            or self.producers.changed
+            or self._epochs_changed
+        )
+
+    def checkpoint(self, *, finished: bool = False) -> Callable[[], None]:
+        """Work that saves what makes the next start quick: indexes, producers, epochs.
+
+        The content is fixed now; the work may run in any thread. ``finished`` is for closing.
+        """
+        self._checkpointed = self.start_offset, self.end_offset
+        writes = []
+        for segment in self._segments:
+            if segment is self.active or segment.seal is None:
+                seal, write = segment.save_indexes(finished=finished or segment is not self.active)
+                self.state.indexes[segment.base_offset] = seal
+                writes.append(write)
+        snapshot = self._snapshot(self.end_offset)
+        state = encode_state(self.state)
+        epochs = encode_epochs(self.epochs.entries) if self._epochs_changed else None
+        self._epochs_changed = False
+        stale = self._drop_snapshots(keep=_SNAPSHOTS_KEPT)
+
+        def run() -> None:
+            for write in writes:
+                write()
+            if snapshot is not None:
+                replace_file(self.disk, *snapshot, sync=False)
+            replace_file(self.disk, f"{self.directory}/{STATE}", state, sync=finished)
+            if epochs is not None:
+                replace_file(self.disk, f"{self.directory}/{LEADER_EPOCHS}", epochs)
+            for path in stale:
+                remove_if_there(self.disk, path)
+
+        return run
+
+    def _snapshot(self, offset: int) -> tuple[str, bytes] | None:
+        if offset in self._snapshots and not self.producers.changed:
+            return None
+        self.producers.changed = False
+        self._snapshots.add(offset)
+        return f"{self.directory}/{file_name(offset, '.snapshot')}", self.producers.encode()
+
+    def _drop_snapshots(self, *, keep: int | None = None, below: int | None = None) -> list[str]:
+        """Forget old snapshots, never the newest; returns their paths."""
+        ordered = sorted(self._snapshots)
+        if keep is not None:
+            gone = ordered[:-keep]
+        else:
+            gone = [offset for offset in ordered[:-1] if below is not None and offset < below]
+        self._snapshots.difference_update(gone)
+        return [f"{self.directory}/{file_name(offset, '.snapshot')}" for offset in gone]
+
+    def state_writer(self, *, sync: bool) -> Callable[[], None]:
+        """Work that saves the state as it is now."""
+        content = encode_state(self.state)
+        return lambda: replace_file(self.disk, f"{self.directory}/{STATE}", content, sync=sync)
+
+    def save_epochs(self) -> None:
+        """At once and durably: an epoch must be known before anything is written under it."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        replace_file(self.disk, path, encode_epochs(self.epochs.entries))
+        self._epochs_changed = False
+
+    def release_files(self) -> None:
+        """Close what is not in use; it is opened again on demand."""
+        for segment in self._segments[:-1]:
+            segment.let_go(indexes=segment.seal is not None)
+        self._segments[-1].let_go(indexes=False)
+
+    def close(self) -> None:
+        """Sync, save everything derived, take no more appends."""
+        if self.closed:
+            return
+        if self.fenced is None:
+            self.sync()
+        if self.fenced is None:
+            self.checkpoint(finished=True)()
+        self.release_files()
+        self.closed = True

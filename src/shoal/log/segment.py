@@ -1,0 +1,464 @@
+"""One segment: a file of batches, the two indexes beside it, and how to find a batch in it.
+
+Rule: a segment knows bytes and positions; what may be appended or seen is decided in
+``partition.py``. The log file is the truth. The indexes are kept in memory while in use, saved
+with a checksum, and built again from the log whenever that does not fit (``IndexSeal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from shoal.errors import CorruptDataError
+from shoal.log.checkpoints import IndexSeal
+from shoal.log.disk import Buffer, Disk, File, read_file, remove_if_there, write_fully
+from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch, read_header
+from shoal.records.checksum import crc32c
+from shoal.types import TimestampType
+
+# base_offset, length, leader_epoch, magic, last_offset_delta: enough to hop over a batch.
+_HOP: Final = Struct(">qiib6xi")
+_LENGTH_FROM: Final = 12
+_LENGTH_MIN: Final = HEADER_SIZE - _LENGTH_FROM
+_WINDOW: Final = 4096
+_WALK_WINDOW: Final = 1 << 20
+_HINTS_MAX: Final = 256
+OFFSETS_MAX: Final = 2**31 - 1
+
+
+class Found(NamedTuple):
+    """Where a batch stands."""
+
+    position: int
+    size: int
+    base_offset: int
+    next_offset: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+def file_name(base_offset: int, suffix: str = ".log") -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Batches from ``base_offset`` on. ``size`` is what was written, ``file`` opens on demand."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_file",
+        "_held",
+        "_hints",
+        "_index",
+        "_times",
+        "_unindexed",
+        "bad",
+        "base_offset",
+        "first_timestamp_ms",
+        "index_interval_bytes",
+        "max_timestamp_ms",
+        "modified_ms",
+        "offset_of_max_timestamp",
+        "seal",
+        "size",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int = 4096
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file: File | None = None
+        self._held: File | None = None
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._hints: dict[int, int] = {}
+        self._unindexed = 0
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self.size = 0
+        self.bad: list[tuple[int, int]] = []  # positions of bytes that are no batches, in order
+        self.first_timestamp_ms: int | None = None
+        self.max_timestamp_ms = -1
+        self.offset_of_max_timestamp = base_offset
+        self.modified_ms = 0
+        self.seal: IndexSeal | None = None
+
+    @classmethod
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, index_interval_bytes: int
+    ) -> Segment:
+        """A new, empty segment. What a crash left under its name is replaced."""
+        segment = cls(disk, directory, base_offset, index_interval_bytes=index_interval_bytes)
+        segment._file = disk.open(segment.path(), create=True)
+        if segment._file.size():
+            segment._file.truncate(0)
+        for suffix in (".index", ".timeindex"):
+            remove_if_there(disk, segment.path(suffix))
+        segment._index, segment._times = OffsetIndex(), TimeIndex()
+        segment.modified_ms = now_ms
+        return segment
+
+    @classmethod
+    def existing(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        modified_ms: int,
+        seal: IndexSeal | None,
+        index_interval_bytes: int,
+    ) -> Segment:
+        """A segment found on disk; nothing is read before it is needed."""
+        segment = cls(disk, directory, base_offset, index_interval_bytes=index_interval_bytes)
+        segment.size = size
+        segment.modified_ms = modified_ms
+        segment.seal = seal
+        if seal is not None:
+            segment.max_timestamp_ms = seal.max_timestamp_ms
+            segment.offset_of_max_timestamp = seal.offset_of_max_timestamp
+        return segment
+
+    def path(self, suffix: str = ".log") -> str:
+        return f"{self._directory}/{file_name(self.base_offset, suffix)}"
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path())
+        return self._file
+
+    def adopt(self, file: File) -> None:
+        """Take an open, empty file as this segment's, to be filled with ``note``."""
+        self._file = file
+        self.forget_entries()
+
+    def hold(self) -> None:
+        """Keep the file open although its name may change, until ``unhold``."""
+        self._held = self.file
+
+    def unhold(self) -> None:
+        self._held = None
+
+    def let_go(self, *, indexes: bool) -> None:
+        """Close the file until it is needed again, and forget the indexes if they are saved.
+
+        Open reads keep the file for themselves.
+        """
+        self._file = self._held
+        if indexes:
+            self._index = self._times = None
+            self._hints.clear()
+
+    # Appending
+
+    def append(
+        self, data: Buffer, *, last_offset: int, max_timestamp_ms: int, at_offset: int
+    ) -> None:
+        """Write batches at the end; ``at_offset`` is the last offset of the latest in time.
+
+        Raises:
+            OSError: the file may hold part of ``data`` past ``size``: ``cut_back`` or give up.
+        """
+        assert self._index is not None, "appended to after loading the indexes"
+        assert self._times is not None
+        position = self.size
+        write_fully(self.file, position, data)
+        self.size = position + len(data)
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.offset_of_max_timestamp = at_offset
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = max_timestamp_ms
+        if self._unindexed > self.index_interval_bytes:
+            self._add_entries(last_offset, position)
+        self._unindexed += len(data)
+
+    def _add_entries(self, last_offset: int, position: int) -> None:
+        assert self._index is not None
+        assert self._times is not None
+        base = self.base_offset
+        self._index.append(last_offset - base, position)
+        self._times.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp - base)
+        self._unindexed = 0
+
+    def cut_back(self) -> None:
+        """Remove what a failed append left behind ``size``."""
+        self.file.truncate(self.size)
+
+    def is_full(self, *, segment_index_bytes: int) -> bool:
+        """Whether an index has no room for another entry."""
+        assert self._index is not None
+        assert self._times is not None
+        return (
+            len(self._index) >= segment_index_bytes // OFFSET_ENTRY_SIZE
+            or len(self._times) >= segment_index_bytes // TIME_ENTRY_SIZE
+        )
+
+    # Indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self.load_indexes()
+            assert self._index is not None
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        if self._times is None:
+            self.load_indexes()
+            assert self._times is not None
+        return self._times
+
+    def load_indexes(self) -> bool:
+        """Read the index files if they fit their seal, else derive them; True if they fitted."""
+        if self.seal is not None:
+            index = self._read_index(".index", self.seal.index_bytes, self.seal.index_crc)
+            times = self._read_index(
+                ".timeindex", self.seal.timeindex_bytes, self.seal.timeindex_crc
+            )
+            if index is not None and times is not None:
+                self._index, self._times = OffsetIndex.decode(index), TimeIndex.decode(times)
+                if self._index is not None and self._times is not None:
+                    return True
+        self.rebuild_indexes()
+        return False
+
+    def _read_index(self, suffix: str, size: int, crc: int) -> bytes | None:
+        data = read_file(self._disk, self.path(suffix))
+        if data is None or len(data) < size:
+            return None
+        data = data[:size]
+        return data if crc32c(data) == crc else None
+
+    def rebuild_indexes(self) -> None:
+        """Derive both indexes from the batches; stops quietly where the bytes stop making sense."""
+        self.forget_entries()
+        try:
+            for position, header in self.headers():
+                self.note(position, header)
+        except CorruptDataError:
+            pass  # a reader that gets there will say so
+
+    def forget_entries(self) -> None:
+        """Start indexing anew, before ``note`` is called for every batch."""
+        self._index, self._times, self._unindexed = OffsetIndex(), TimeIndex(), 0
+        self.max_timestamp_ms, self.offset_of_max_timestamp = -1, self.base_offset
+        self.first_timestamp_ms = None
+
+    def note(self, position: int, header: BatchHeader) -> None:
+        """Index a batch that is already in the file, as ``append`` would have."""
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
+            self.offset_of_max_timestamp = header.last_offset
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = header.max_timestamp_ms
+        if self._unindexed > self.index_interval_bytes:
+            self._add_entries(header.last_offset, position)
+        self._unindexed += header.size_bytes
+
+    def resume(self, position: int) -> int:
+        """Drop index entries from ``position`` on, so that ``note`` can go on from there.
+
+        Returns where to go on: the last indexed batch at or before ``position``. What the indexes
+        say of the part before it is exact, the largest timestamp included.
+        """
+        index, times = self.index, self.times
+        start = index.floor_position(position)
+        if start == 0:
+            self.forget_entries()
+            return 0
+        offset = index.offset_at(start)
+        index.cut(start + 1)
+        times.cut(offset + 1)
+        self._unindexed = 0
+        if len(times):
+            self.max_timestamp_ms, relative_offset = times[len(times) - 1]
+            self.offset_of_max_timestamp = self.base_offset + relative_offset
+        else:
+            self.max_timestamp_ms, self.offset_of_max_timestamp = -1, self.base_offset
+        self.first_timestamp_ms = next(self.headers())[1].max_timestamp_ms
+        return start
+
+    def save_indexes(self, *, finished: bool) -> tuple[IndexSeal, Callable[[], list[File]]]:
+        """The seal of the indexes as they are now, and the work that writes them.
+
+        ``finished`` adds the last time entry, as Kafka does when a segment is rolled or closed.
+        """
+        index, times = self.index, self.times
+        if finished:
+            times.maybe_append(
+                self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset
+            )
+        contents = {".index": index.encode(), ".timeindex": times.encode()}
+        self.seal = IndexSeal(
+            len(contents[".index"]),
+            crc32c(contents[".index"]),
+            len(contents[".timeindex"]),
+            crc32c(contents[".timeindex"]),
+            self.max_timestamp_ms,
+            self.offset_of_max_timestamp,
+        )
+        disk, paths = self._disk, {suffix: self.path(suffix) for suffix in contents}
+
+        def write() -> list[File]:
+            files = []
+            for suffix, data in contents.items():
+                file = disk.open(paths[suffix], create=True)
+                write_fully(file, 0, data)
+                if file.size() != len(data):
+                    file.truncate(len(data))
+                files.append(file)
+            return files
+
+        return self.seal, write
+
+    # Finding
+
+    def seek(self, offset: int, end: int) -> Found | None:
+        """The first batch before position ``end`` that reaches ``offset``."""
+        position = self._hints.get(offset)
+        if position is None:
+            position = self.index.floor(max(0, offset - self.base_offset))
+        return self._hop(position, end, offset)
+
+    def boundary(self, start: int, limit: int, end: int) -> tuple[int, int | None]:
+        """The last batch boundary in ``start..limit``, and the next batch's offset if seen.
+
+        ``start`` is a boundary; ``end`` is where the batches end, with nothing bad before.
+        """
+        if limit >= end:
+            return end, None
+        position = max(start, self.index.floor_position(limit))
+        file, data, origin = self.file, b"", position
+        while True:
+            at = position - origin
+            if at + _HOP.size > len(data):
+                data, origin, at = file.read_at(position, _WINDOW), position, 0
+            base_offset, length = self._unpack(data, at, position, end)
+            if position + _LENGTH_FROM + length > limit:
+                return position, base_offset
+            position += _LENGTH_FROM + length
+            if position == end:
+                return end, None
+
+    def newest_ms(self) -> int:
+        """The largest timestamp in the segment, -1 if there is none."""
+        if self.seal is None and self._index is None:
+            self.load_indexes()
+        return self.max_timestamp_ms
+
+    def first_at(self, timestamp_ms: int, start_offset: int, end: int) -> tuple[int, int] | None:
+        """Offset and time of the first record before ``end`` at or after both arguments."""
+        offset = max(start_offset, self.base_offset + self.times.floor(timestamp_ms))
+        position = self.index.floor(offset - self.base_offset)
+        for at, header in self.headers(position, end):
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
+                continue
+            data = self.file.read_at(at, header.size_bytes)
+            found = first_record_at(data, header, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, offset: int, position: int) -> None:
+        """A reader stopped here and will be back for ``offset``."""
+        hints = self._hints
+        if len(hints) >= _HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[offset] = position
+
+    def forget_hints(self) -> None:
+        self._hints.clear()
+
+    def _hop(self, position: int, end: int, offset: int) -> Found | None:
+        file, data, origin = self.file, b"", position
+        unpack, previous = _HOP.unpack_from, -1
+        skips = dict(self.bad)
+        while position < end:
+            if position in skips:
+                position = skips[position]
+                continue
+            at = position - origin
+            if at + _HOP.size > len(data):
+                data, origin, at = file.read_at(position, _WINDOW), position, 0
+                if len(data) < _HOP.size:
+                    raise self._corrupt(position, "a batch header is cut off")
+            base_offset, length, _, magic, delta = unpack(data, at)
+            size = _LENGTH_FROM + length
+            if (
+                magic != 2
+                or length < _LENGTH_MIN
+                or position + size > end
+                or base_offset <= previous
+                or delta < 0
+            ):
+                raise self._corrupt(position, "no batch starts here")
+            previous = base_offset + delta
+            if previous >= offset:
+                return Found(position, size, base_offset, previous + 1)
+            position += size
+        return None
+
+    def _unpack(self, data: bytes, at: int, position: int, end: int) -> tuple[int, int]:
+        if len(data) - at < _HOP.size:
+            raise self._corrupt(position, "a batch header is cut off")
+        base_offset, length, _, magic, _ = _HOP.unpack_from(data, at)
+        if magic != 2 or length < _LENGTH_MIN or position + _LENGTH_FROM + length > end:
+            raise self._corrupt(position, "no batch starts here")
+        return base_offset, length
+
+    def headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Every batch from a boundary on, corrupt ranges left out; checks no checksums."""
+        end = self.size if end is None else end
+        for start, stop in (*self.bad, (end, end)):
+            if position < start:
+                yield from walk(self.file, self.path(), position, min(start, end))
+            position = max(position, stop)
+
+    def _corrupt(self, position: int, reason: str) -> CorruptDataError:
+        return CorruptDataError(reason, path=self.path(), position=position)
+
+
+def walk(file: File, path: str, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Every batch in positions ``position..end`` of a file, read in large windows.
+
+    Raises:
+        CorruptDataError: there is something else; the batches before it were yielded.
+    """
+    data, origin = b"", position
+    while position < end:
+        at = position - origin
+        if at + HEADER_SIZE > len(data):
+            data, origin, at = file.read_at(position, _WALK_WINDOW), position, 0
+        try:
+            header = read_header(data, at)
+        except CorruptDataError as error:
+            raise CorruptDataError(error.reason, path=path, position=position) from None
+        if position + header.size_bytes > end:
+            raise CorruptDataError("the batch is cut off", path=path, position=position)
+        yield position, header
+        position += header.size_bytes
+
+
+def first_record_at(
+    data: Buffer, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    """The first record of a batch at or after a time and an offset, without decoding the rest."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return max(header.base_offset, start_offset), header.max_timestamp_ms
+    for record in decode_batch(data, check_crc=False):
+        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+            return record.offset, record.timestamp_ms
+    return None
