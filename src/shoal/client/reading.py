@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.client.positions import PartitionState, Positions
-from shoal.errors import CorruptDataError, RecordDeserializationError
-from shoal.records.batch import Fields, iter_headers, parse_records, read_body
+from shoal.errors import BatchTooLargeError, CorruptDataError, RecordDeserializationError
+from shoal.records.batch import iter_headers, parse_records, read_body
+from shoal.records.chunks import ChunkLike
+from shoal.records.record import Fields
 from shoal.types import Record, TimestampType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.client.config import ConsumerConfig
+
+
+# More than this is not decoded at a time: columns are a second copy of what is buffered.
+_DECODE_BYTES: Final = 16 * 1024 * 1024
 
 
 class Chunk:
@@ -151,9 +157,9 @@ class Buffer:
             if chunk.is_stale or self._positions.get(chunk.state.tp) is not chunk.state:
                 self.drop(chunk)
 
-    @property
-    def chunks(self) -> list[Chunk]:
-        return list(self._chunks)
+    def ready(self) -> list[Chunk]:
+        """What may be read now, in order."""
+        return [chunk for chunk in list(self._chunks) if self._is_ready(chunk)]
 
 
 class Reader:
@@ -183,7 +189,7 @@ class Reader:
                     self._finish(chunk)
                     continue
                 self._records(chunk.state, rows, limit, taken)
-            except (CorruptDataError, RecordDeserializationError) as error:
+            except (CorruptDataError, BatchTooLargeError, RecordDeserializationError) as error:
                 if taken:
                     break  # first what is good; the next take meets the bad one at once
                 self._buffer.set_aside(chunk)
@@ -241,8 +247,64 @@ class Reader:
         return end
 
     def take_arrow(self, limit: int) -> pa.RecordBatch | None:
-        """At most about ``limit`` rows as columns, or ``None`` if nothing is there."""
-        raise NotImplementedError
+        """At most ``limit`` rows as columns, or ``None`` if nothing is there.
+
+        Raises:
+            CorruptDataError: the next batch cannot be read; ``seek`` past it.
+        """
+        from shoal.records.columns import decode_columns
+
+        chosen, wanted, ends = self._choose(limit)
+        if not chosen:
+            return None
+        try:
+            arrow_batch = decode_columns(wanted, check_crc=self._check_crcs)
+        except (CorruptDataError, BatchTooLargeError):
+            arrow_batch = self._first_part(chosen[0], wanted[0])
+            ends = {chosen[0].state: arrow_batch.column("offset")[-1].as_py() + 1}
+            chosen = []
+        for state, end in ends.items():
+            state.position = end
+        for chunk in chosen:
+            if chunk.state.position == chunk.next_offset or chunk.next_offset <= (
+                chunk.state.position or 0
+            ):
+                self._buffer.drop(chunk)
+            else:
+                chunk.rewind()
+        return arrow_batch
+
+    def _choose(self, limit: int) -> tuple[list[Chunk], list[ChunkLike], dict[PartitionState, int]]:
+        """Chunks to decode together, what to take of each, and the positions afterwards.
+
+        Offsets bound the rows from above: compaction only makes them fewer.
+        """
+        chosen: list[Chunk] = []
+        wanted: list[ChunkLike] = []
+        ends: dict[PartitionState, int] = {}
+        size_bytes = 0
+        for chunk in self._buffer.ready():
+            state = chunk.state
+            start = ends.get(state, state.position)
+            if start is None or limit <= 0 or size_bytes >= _DECODE_BYTES:
+                break
+            end = min(chunk.next_offset, start + limit)
+            chosen.append(chunk)
+            wanted.append((state.tp.topic, state.tp.partition, chunk.data, start, end))
+            ends[state] = max(start, end)
+            limit -= max(0, end - start)
+            size_bytes += len(chunk.data)
+        return chosen, wanted, ends
+
+    def _first_part(self, chunk: Chunk, wanted: ChunkLike) -> pa.RecordBatch:
+        """What can be read of a chunk with a bad batch in it."""
+        from shoal.records.columns import iter_columns
+
+        try:
+            return next(iter_columns([wanted], check_crc=self._check_crcs))
+        except (CorruptDataError, BatchTooLargeError) as error:
+            self._buffer.set_aside(chunk)
+            raise _named(error, chunk.state) from None
 
 
 def _named(error: Exception, state: PartitionState) -> Exception:

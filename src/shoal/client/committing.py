@@ -1,0 +1,252 @@
+"""Commits: automatic, synchronous, asynchronous, and the callbacks they owe.
+
+Rule: a commit names the generation in which it was made, and the member judges the answer. A
+synchronous commit is retried until its deadline; an asynchronous one never is, because a retry
+could overwrite a newer commit. Callbacks wait in a queue until the user is in a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ConsumerConfig
+from shoal.client.engine import in_caller
+from shoal.client.joining import Membership
+from shoal.client.offsets import commit_request, first_error
+from shoal.client.positions import Positions
+from shoal.client.reactions import Reaction, reaction
+from shoal.client.timing import Backoff, Deadline
+from shoal.errors import (
+    CommitFailedError,
+    ConnectionFailedError,
+    ErrorCode,
+    InvalidFrameError,
+    RebalanceInProgressError,
+    RequestTimeoutError,
+    RetriableError,
+    ShoalError,
+    error_for,
+)
+from shoal.group.membership import CommitVerdict
+from shoal.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+CommitCallback = Callable[[Offsets, Exception | None], Any]
+
+
+class _Outcome(NamedTuple):
+    verdict: CommitVerdict
+    code: ErrorCode = ErrorCode.NONE
+    detail: str = ""
+
+    def as_error(self) -> ShoalError | None:
+        match self.verdict:
+            case CommitVerdict.DONE:
+                return None
+            case CommitVerdict.REBALANCING:
+                return RebalanceInProgressError()
+            case CommitVerdict.REFUSED:
+                code = self.code or ErrorCode.UNKNOWN_MEMBER_ID
+                return CommitFailedError(code, self.detail)
+            case CommitVerdict.RETRY:
+                return RetriableError(self.code or ErrorCode.NETWORK_EXCEPTION, self.detail)
+            case CommitVerdict.ERROR:
+                return error_for(self.code, self.detail)
+
+
+class Committer:
+    """Commits for one consumer. Lives on the engine's loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        positions: Positions,
+        membership: Membership,
+        on_change: Callable[[], None],
+    ) -> None:
+        assert config.group_id is not None
+        self._cluster = cluster
+        self._config = config
+        self._group_id = config.group_id
+        self._positions = positions
+        self._membership = membership
+        self._on_change = on_change
+        self._owed: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._auto_at = 0.0
+        self._auto: asyncio.Task[None] | None = None
+        self.restart_auto()
+
+    # --- automatic ---
+
+    @property
+    def auto_due_at(self) -> float | None:
+        """When the next automatic commit is due, on the loop's clock."""
+        return self._auto_at if self._config.enable_auto_commit else None
+
+    def restart_auto(self) -> None:
+        """A rebalance ended, or a commit was sent: a whole interval from now."""
+        now = asyncio.get_running_loop().time()
+        self._auto_at = now + self._config.auto_commit_interval_ms / 1000
+
+    def auto_commit(self) -> None:
+        """Inside poll: commit what earlier polls returned, if it is time; does not wait."""
+        now = asyncio.get_running_loop().time()
+        if not self._config.enable_auto_commit or now < self._auto_at or self._auto is not None:
+            return
+        self.restart_auto()
+        offsets = self._positions.consumed()
+        if offsets:
+            self._auto = self._spawn(self._auto_commit(offsets))
+
+    async def _auto_commit(self, offsets: Offsets) -> None:
+        try:
+            outcome = await self._attempt(offsets, self._request_deadline())
+        finally:
+            self._auto = None
+        if outcome.verdict is CommitVerdict.DONE:
+            self._committed(offsets)
+        elif outcome.verdict is CommitVerdict.RETRY:
+            now = asyncio.get_running_loop().time()
+            self._auto_at = now + self._config.retry_backoff_ms / 1000
+        else:
+            logger.warning("automatic commit of %s failed: %s", offsets, outcome.as_error())
+
+    # --- by the user ---
+
+    async def commit_sync(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit and wait; callbacks of earlier asynchronous commits run first."""
+        await self.finish_async(deadline)
+        await self.run_callbacks()
+        if not offsets:
+            return
+        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        while True:
+            outcome = await self._attempt(offsets, deadline)
+            error = outcome.as_error()
+            if error is None:
+                break
+            pause_s = backoff.next_s()
+            if outcome.verdict is not CommitVerdict.RETRY:
+                raise error
+            if pause_s >= deadline.left_s:
+                raise RequestTimeoutError(
+                    f"commit did not succeed within {deadline.timeout_s:g} s: {error}"
+                ) from error
+            await asyncio.sleep(pause_s)
+        self._committed(offsets)
+        await self.run_callbacks()
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+        """Send a commit; what becomes of it is told in a later call of the user's."""
+        self._spawn(self._commit_async(dict(offsets), callback))
+
+    async def _commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+        outcome = await self._attempt(offsets, self._request_deadline())
+        error = outcome.as_error()
+        if error is None:
+            self._committed(offsets)
+        if callback is not None:
+            self._owed.append((callback, (offsets, error)))
+        elif error is not None:
+            logger.warning("asynchronous commit of %s failed: %s", offsets, error)
+        self._on_change()
+
+    async def commit_for_rebalance(self) -> CommitVerdict:
+        """Before a rejoin: all positions, one attempt; the member decides about retries."""
+        offsets = self._positions.consumed()
+        if not offsets:
+            return CommitVerdict.DONE
+        outcome = await self._attempt(offsets, self._request_deadline())
+        if outcome.verdict is CommitVerdict.DONE:
+            self._committed(offsets)
+        elif outcome.verdict is not CommitVerdict.RETRY:
+            logger.warning("commit before a rebalance failed: %s", outcome.as_error())
+        return outcome.verdict
+
+    async def finish_async(self, deadline: Deadline) -> None:
+        """Wait for asynchronous commits under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=deadline.left_s)
+
+    # --- callbacks ---
+
+    @property
+    def owes_callbacks(self) -> bool:
+        return bool(self._owed)
+
+    async def run_callbacks(self) -> None:
+        """Run what is owed, in order, in the user's call. Their errors reach the user."""
+        while self._owed:
+            function, arguments = self._owed.popleft()
+            await in_caller(function, *arguments)
+
+    def _committed(self, offsets: Offsets) -> None:
+        for interceptor in self._config.interceptors:
+            on_commit = getattr(interceptor, "on_commit", None)
+            if on_commit is not None:
+                self._owed.append((_guarded, (on_commit, offsets)))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- one attempt ---
+
+    async def _attempt(self, offsets: Offsets, deadline: Deadline) -> _Outcome:
+        member = self._membership.member
+        identity: ConsumerGroupMetadata | CommitVerdict
+        is_member = member.is_subscribed
+        identity = member.commit_as() if is_member else ConsumerGroupMetadata(self._group_id)
+        if isinstance(identity, CommitVerdict):
+            return _Outcome(identity)
+        request = commit_request(identity, offsets)
+        try:
+            answer = await self._cluster.ask_coordinator(self._group_id, request, deadline)
+        except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
+            return _Outcome(CommitVerdict.RETRY, ErrorCode.NETWORK_EXCEPTION, str(error))
+        except ShoalError as error:
+            code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+            return _Outcome(CommitVerdict.ERROR, code, str(error))
+        code, detail = first_error(answer)
+        outcome = reaction("OffsetCommit", code)
+        if outcome is Reaction.REDISCOVER:
+            self._cluster.forget_coordinator(self._group_id)
+        if is_member:
+            verdict, orders = member.commit_answered(code, identity, self._membership.now_ms)
+            self._membership.perform(orders)
+            return _Outcome(verdict, code, detail)
+        if outcome is Reaction.ACCEPT:
+            return _Outcome(CommitVerdict.DONE)
+        if outcome is Reaction.RAISE:
+            is_taken = code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+            verdict = CommitVerdict.REFUSED if is_taken else CommitVerdict.ERROR
+            return _Outcome(verdict, code, detail)
+        return _Outcome(CommitVerdict.RETRY, code, detail)
+
+    def _request_deadline(self) -> Deadline:
+        return Deadline(self._config.request_timeout_ms / 1000)
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _guarded(function: Callable[..., Any], *arguments: Any) -> None:
+    """An interceptor: what it raises is logged and never passed on."""
+    try:
+        function(*arguments)
+    except Exception:
+        logger.exception("an interceptor raised")

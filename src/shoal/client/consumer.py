@@ -1,0 +1,322 @@
+"""``Consumer``: the public, blocking face of consuming.
+
+Rule: a method here checks that it may be called, hands a coroutine of ``consuming.py`` to the
+engine and returns what comes back. ``async_consumer.py`` is the same list of methods with
+``await``; whatever either of them *does* is written below both.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from shoal.client.committing import CommitCallback, Offsets
+from shoal.client.config import ConsumerConfig
+from shoal.client.consuming import ConsumerSession
+from shoal.client.engine import Engine
+from shoal.client.listening import intercepted
+from shoal.client.polling import Records, Steps, poll_steps
+from shoal.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    Record,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+_ITERATION_TIMEOUT_S = 1.0
+
+
+class Consumer:
+    """Reads topics, alone (``assign``) or as a member of a group (``subscribe``).
+
+    Settings are those of ``ConsumerConfig``, by keyword or as a config made before::
+
+        with Consumer(bootstrap_servers="localhost:9092", group_id="billing",
+                      auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                ...
+
+    Use it from one thread at a time; only ``wakeup`` may be called from others. Timeouts are in
+    seconds; a call without one takes at most ``default_api_timeout_ms``.
+    """
+
+    def __init__(self, config: ConsumerConfig | None = None, **settings: Any) -> None:
+        if config is not None and settings:
+            raise TypeError("give a ConsumerConfig or settings, not both")
+        self.config = config or ConsumerConfig.from_settings(settings)
+        self._user: int | None = None
+        self._engine = Engine("shoal-consumer")
+        try:
+            self._session = self._engine.call(_start(self.config))
+        except BaseException:
+            self._engine.stop()
+            raise
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Self:
+        """A consumer from Kafka's dotted names, as in a properties file."""
+        return cls(ConsumerConfig.from_properties(properties))
+
+    # --- what to read ---
+
+    def subscribe(
+        self, topics: Collection[str] | re.Pattern[str] | str, listener: Any | None = None
+    ) -> None:
+        """Join the group for these topics; replaces what was subscribed to before.
+
+        Args:
+            topics: a list of names; or a compiled pattern (matched against whole names, new
+                topics included as they appear); or one name. An empty list unsubscribes.
+            listener: see ``RebalanceListener``.
+        """
+        if isinstance(topics, str):
+            topics = [topics]
+        if not isinstance(topics, re.Pattern) and not topics:
+            self.unsubscribe()
+        else:
+            self._call(self._session.subscribe(topics, listener))
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or drop the assigned partitions."""
+        self._call(self._session.unsubscribe())
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's say; replaces the last assignment."""
+        self._call(self._session.assign([TopicPartition(*tp) for tp in partitions]))
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        return self._session.positions.partitions()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to: those listed, or those matching the pattern."""
+        return self._session.subscription()
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Make the next ``poll`` rejoin the group."""
+        self._call(self._session.enforce_rebalance(reason))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group."""
+        return self._session.group_metadata()
+
+    # --- reading ---
+
+    def poll(self, timeout: float = 0.0, *, max_records: int | None = None) -> Records[Any, Any]:
+        """Records, as soon as there are some; none if none came within ``timeout`` seconds.
+
+        Also where rebalances, automatic commits and all callbacks happen: call it often, at
+        least every ``max_poll_interval_ms``.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            NoOffsetForPartitionError: nothing is committed and ``auto_offset_reset="none"``.
+            OffsetOutOfRangeError: a position is outside the log, with the same setting.
+            RecordDeserializationError: a deserializer failed; ``seek`` past the record.
+            CorruptDataError: a batch cannot be read; ``seek`` past it.
+            RebalanceListenerError: a listener raised.
+            BrokerError: the broker refused something for good.
+        """
+        limit = max_records or self.config.max_poll_records
+        with self._using():
+            taken = self._drive(
+                poll_steps(self._session, timeout, lambda: self._session.reader.take(limit))
+            )
+            return Records(intercepted(self.config.interceptors, taken or []))
+
+    def poll_arrow(self, timeout: float = 0.0, *, max_records: int | None = None) -> pa.RecordBatch:
+        """As ``poll``, as Arrow columns: key, value, topic, partition, offset, timestamp,
+        timestamp_type, headers. No Python object is made per record; deserializers and
+        interceptors are not used. Empty (``num_rows == 0``) if nothing came.
+        """
+        limit = max_records or self.config.max_poll_arrow_records
+        with self._using():
+            taken = self._drive(
+                poll_steps(self._session, timeout, lambda: self._session.reader.take_arrow(limit))
+            )
+        return _empty() if taken is None else taken
+
+    def __iter__(self) -> Iterator[Record[Any, Any]]:
+        """Records, one by one, for ever; ends when the consumer is closed."""
+        while self._engine.is_running:
+            yield from self.poll(_ITERATION_TIMEOUT_S)
+
+    def wakeup(self) -> None:
+        """From any thread: the call under way, or the next one, raises ``WakeupError``."""
+        self._session.wakeup()
+
+    # --- positions ---
+
+    def seek(
+        self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
+    ) -> None:
+        """Read on from ``offset``."""
+        self._call(self._session.seek(TopicPartition(*partition), offset, leader_epoch))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the beginning of these partitions, or of all; looked up when needed."""
+        self._call(self._session.seek_to_end(partitions, beginning=True))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on from the end of these partitions, or of all; looked up when needed."""
+        self._call(self._session.seek_to_end(partitions, beginning=False))
+
+    def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """The offset of the next record ``poll`` returns."""
+        return self._blocking(self._session.position(partition, timeout))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until ``resume``."""
+        self._call(self._session.pause(partitions, paused=True))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo ``pause``."""
+        self._call(self._session.pause(partitions, paused=False))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(state.tp for state in self._session.positions if state.is_paused)
+
+    def lag(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """How many offsets the end of the log is ahead of the position."""
+        return self._blocking(self._session.lag(partition, timeout))
+
+    # --- commits ---
+
+    def commit_sync(self, offsets: Offsets | None = None, timeout: float | None = None) -> None:
+        """Commit the positions of all partitions, or given offsets (the *next* ones to read).
+
+        Raises:
+            CommitFailedError: the group gave the partitions to others.
+            RebalanceInProgressError: poll, then commit again.
+            RequestTimeoutError: no success in time.
+        """
+        self._blocking(self._session.commit_sync(offsets, timeout))
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting and without retries.
+
+        ``callback(offsets, error)`` runs inside a later ``poll``, ``commit_sync`` or ``close``.
+        """
+        self._call(self._session.commit_async(offsets, callback))
+
+    def committed(
+        self, *partitions: TopicPartition, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; ``None`` where nothing."""
+        return self._blocking(self._session.committed(partitions, timeout))
+
+    # --- questions to the cluster ---
+
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Per partition the first record at or after a time; ``None`` if there is none."""
+        return self._blocking(self._session.offsets_for_times(times_ms, timeout))
+
+    def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return self._blocking(self._session.ends(partitions, timeout, beginning=True))
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+        return self._blocking(self._session.ends(partitions, timeout, beginning=False))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic: leader, replicas, in sync, offline."""
+        return self._blocking(self._session.partitions_for(topic, timeout))
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """Every topic of the cluster with its partitions."""
+        return self._blocking(self._session.list_topics(timeout))
+
+    # --- the end ---
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commit (if automatic), call the listener, leave the group, stop. May be repeated."""
+        if not self._engine.is_running:
+            return
+        with self._using():
+            try:
+                self._engine.call(self._session.close(timeout))
+            finally:
+                self._engine.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- how calls are made ---
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """One thread at a time; callbacks of a call under way may call again."""
+        here, before = threading.get_ident(), self._user
+        if before is not None and before != here:
+            raise _WrongThreadError(
+                "a Consumer is for one thread at a time; only wakeup() may be called from others"
+            )
+        self._user = here
+        try:
+            yield
+        finally:
+            self._user = before
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            with self._using():
+                return self._engine.call(work)
+        except _WrongThreadError:
+            work.close()
+            raise
+
+    def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._call(self._session.interruptible(work))
+
+    def _drive(self, steps: Steps[T]) -> T | None:
+        while True:
+            try:
+                work = next(steps)
+            except StopIteration as done:
+                taken: T | None = done.value
+                return taken
+            self._engine.call(work)
+
+
+class _WrongThreadError(RuntimeError):
+    """Two threads at once."""
+
+
+async def _start(config: ConsumerConfig) -> ConsumerSession:
+    return ConsumerSession(config)
+
+
+def _empty() -> pa.RecordBatch:
+    from shoal.records.columns import decode_columns
+
+    return decode_columns([])

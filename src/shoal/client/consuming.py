@@ -1,0 +1,480 @@
+"""One consumer, below its faces: assignment, positions, fetching, commits, group, in one place.
+
+``Consumer`` and ``AsyncConsumer`` call the coroutines here through the engine and then take
+records in their own thread with ``reader``. A poll goes: ``is_calm``? then take. If not, or if
+nothing was there: ``prepare`` (callbacks, commits, waiting), then take.
+
+Rule: every coroutine here is one call of the user's. What must go on between calls (heartbeats,
+fetches, lookups) is a task of one of the parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from shoal.client.cluster import Cluster
+from shoal.client.committing import CommitCallback, Committer, Offsets
+from shoal.client.config import ConsumerConfig
+from shoal.client.engine import in_caller
+from shoal.client.fetching import Fetcher
+from shoal.client.joining import Membership, member_of
+from shoal.client.links import Links
+from shoal.client.listening import Listener
+from shoal.client.locating import Locator
+from shoal.client.metadata import Metadata
+from shoal.client.offsets import EARLIEST, LATEST, fetch_committed, list_offsets
+from shoal.client.positions import Positions
+from shoal.client.reading import Buffer, Reader
+from shoal.client.security import tls_context
+from shoal.client.timing import Deadline
+from shoal.errors import ConfigError, RequestTimeoutError, WakeupError
+from shoal.group.membership import Assigned, CommitVerdict, Lost, Revoked
+from shoal.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    TopicPartition,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ConsumerSession:
+    """Everything a consumer is, on the engine's loop."""
+
+    def __init__(self, config: ConsumerConfig, links: Links | None = None) -> None:
+        self.config = config
+        self.positions = Positions()
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._cluster = Cluster(
+            config,
+            links or Links(config, tls_context(config)),
+            auto_create_topics=config.allow_auto_create_topics,
+        )
+        self.buffer = Buffer(self.positions, self._on_room)
+        self.reader = Reader(self.buffer, config)
+        self._fetcher = Fetcher(self._cluster, config, self.positions, self.buffer, self._on_data)
+        self._locator = Locator(self._cluster, config, self.positions, self._on_located)
+        self._listener = Listener(None)
+        self._group: Membership | None = None
+        self._committer: Committer | None = None
+        if config.group_id is not None:
+            self._group = Membership(
+                self._cluster, member_of(config), config.group_id, self._on_change
+            )
+            self._committer = Committer(
+                self._cluster, config, self.positions, self._group, self._on_change
+            )
+        self._cluster.on_update.append(self._on_metadata)
+        self._mode = ""
+        self._wakeups = 0
+        self._woken: asyncio.Future[None] | None = None
+        self._calm_until = 0.0
+        self._kick_is_due = False
+
+    # --- what the parts report ---
+
+    def _on_change(self) -> None:
+        self._calm_until = 0.0
+        self._changed.set()
+
+    def _on_data(self) -> None:
+        self._changed.set()
+
+    def _on_located(self) -> None:
+        self._fetcher.kick()
+        self._on_change()
+
+    def _on_room(self) -> None:
+        """A chunk was used up, in the user's thread: fetch more, once per burst."""
+        if not self._kick_is_due and not self._loop.is_closed():
+            self._kick_is_due = True
+            self._loop.call_soon_threadsafe(self._kick)
+
+    def _kick(self) -> None:
+        self._kick_is_due = False
+        self._fetcher.kick()
+
+    def _on_metadata(self, metadata: Metadata, asked: frozenset[str] | None) -> None:
+        if self._group is not None:
+            self._group.update_metadata(metadata, asked)
+        self._fetcher.kick()
+        self._changed.set()
+
+    # --- polling ---
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether a poll may take records without a word to the engine. Any thread may ask."""
+        return self._loop.time() < self._calm_until and not self._wakeups
+
+    async def prepare(self, timeout_s: float) -> None:
+        """Do a poll's work, and wait until there are records to take or time is up.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            ShoalError: something the user has to decide about.
+        """
+        deadline = Deadline(timeout_s)
+        if not self._mode:
+            raise RuntimeError("subscribe() or assign() before poll()")
+        while True:
+            self._changed.clear()
+            self._take_wakeup()
+            await self._attend()
+            if self.buffer.has_ready or deadline.has_passed:
+                break
+            await self._wait(deadline)
+        self._stay_calm()
+
+    async def _attend(self) -> None:
+        """What a poll owes: rebalance steps, commits, callbacks, errors, positions."""
+        if self._committer is not None:
+            self._committer.auto_commit()
+            await self._committer.run_callbacks()
+        if self._group is not None and self._mode == "subscribe":
+            # A step may make the next one possible at once.
+            await self._group.poll(self._call_back, self._commit_for_rebalance)
+            while self._group.member.wants_poll:
+                await self._group.poll(self._call_back, self._commit_for_rebalance)
+            held = self._group.member.holds_records
+            for state in self.positions:
+                state.is_held = held
+        error = self._locator.take_error() or self._fetcher.take_error()
+        if error is not None:
+            raise error
+        self._locator.start()
+        self._fetcher.kick()
+
+    async def _wait(self, deadline: Deadline) -> None:
+        pause_s = deadline.limit(self.config.heartbeat_interval_ms / 1000)
+        if self._committer is not None and self._committer.auto_due_at is not None:
+            pause_s = min(pause_s, max(0.0, self._committer.auto_due_at - self._loop.time()))
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _stay_calm(self) -> None:
+        """Until when polls may go without us, unless something changes."""
+        until = self._loop.time() + self.config.heartbeat_interval_ms / 1000 / 3
+        if self._committer is not None and self._committer.auto_due_at is not None:
+            until = min(until, self._committer.auto_due_at)
+        if self._group is not None and self._mode == "subscribe":
+            member = self._group.member
+            if member.wants_poll or member.holds_records:
+                until = 0.0
+        if self._committer is not None and self._committer.owes_callbacks:
+            until = 0.0
+        if any(state.position is None for state in self.positions):
+            until = 0.0
+        self._calm_until = until
+
+    async def _call_back(self, step: Revoked | Assigned | Lost) -> None:
+        """Run one step of a rebalance: the user's callback, and what changes around it."""
+        match step:
+            case Assigned(partitions, owned):
+                self.positions.own(owned)
+                if self._committer is not None:
+                    self._committer.restart_auto()
+                await self._listener.assigned(partitions)
+            case Revoked(partitions):
+                await self._listener.revoked(partitions)
+                self._forget(partitions)
+            case Lost(partitions):
+                await self._listener.lost(partitions)
+                self._forget(partitions)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.positions.forget(partitions)
+        self.buffer.discard_revoked()
+
+    async def _commit_for_rebalance(self) -> CommitVerdict:
+        assert self._committer is not None
+        return await self._committer.commit_for_rebalance()
+
+    # --- wakeup ---
+
+    def wakeup(self) -> None:
+        """From any thread: the current or the next blocking call raises ``WakeupError``."""
+        self._wakeups += 1
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _take_wakeup(self) -> None:
+        if self._wakeups:
+            self._wakeups = 0
+            raise WakeupError("wakeup() was called")
+
+    async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
+        """A blocking call other than poll: ends early, with ``WakeupError``, on a wakeup."""
+        try:
+            self._take_wakeup()
+        except WakeupError:
+            work.close()
+            raise
+        task = self._loop.create_task(work)
+        woken = self._woken = self._loop.create_future()
+        try:
+            await asyncio.wait({task, woken}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self._take_wakeup()
+            return await task
+        finally:
+            self._woken = None
+            woken.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    # --- subscription ---
+
+    async def subscribe(
+        self, topics: Collection[str] | re.Pattern[str], listener: Any | None
+    ) -> None:
+        if self._group is None:
+            raise ConfigError("subscribe needs a group_id; or use assign")
+        if self._mode == "assign":
+            raise RuntimeError("this consumer uses assign; unsubscribe() first")
+        self._mode = "subscribe"
+        self._listener = Listener(listener)
+        member, now = self._group.member, self._group.now_ms
+        if isinstance(topics, re.Pattern):
+            outputs = member.subscribe_pattern(topics, now)
+        else:
+            outputs = member.subscribe(topics, now)
+        self._cluster.watch(member.wanted_topics)
+        self._group.perform(outputs)
+
+    async def unsubscribe(self) -> None:
+        try:
+            if self._mode == "subscribe":
+                assert self._group is not None
+                step = self._group.perform(self._group.member.unsubscribe(self._group.now_ms))
+                await self._group.run(step, self._call_back, self._commit_for_rebalance)
+        finally:
+            self._mode = ""
+            self._forget(self.positions.partitions())
+            self._cluster.watch(())
+            self._calm_until = 0.0
+
+    async def assign(self, partitions: Collection[TopicPartition]) -> None:
+        if self._mode == "subscribe":
+            raise RuntimeError("this consumer uses subscribe; unsubscribe() first")
+        if self._committer is not None:
+            self._committer.auto_commit()
+        gone = self.positions.partitions() - set(partitions)
+        self._forget(gone)
+        self.positions.own(partitions)
+        self._mode = "assign" if partitions else ""
+        topics = {tp.topic for tp in partitions}
+        self._cluster.watch(topics)
+        if topics - self._cluster.metadata.topics.keys():
+            self._cluster.mark_stale()
+        self._calm_until = 0.0
+        self._locator.start()
+
+    def subscription(self) -> frozenset[str]:
+        if self._group is None or self._mode != "subscribe":
+            return frozenset()
+        return self._group.member.topics
+
+    async def enforce_rebalance(self, reason: str) -> None:
+        if self._group is None or self._mode != "subscribe":
+            raise RuntimeError("enforce_rebalance needs a subscription")
+        self._group.member.enforce_rebalance(reason)
+        self._on_change()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        if self._group is None:
+            raise ConfigError("this consumer has no group_id")
+        return self._group.member.group_metadata
+
+    # --- positions ---
+
+    async def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None) -> None:
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        self.positions[tp].seek(offset, leader_epoch)
+        self._moved()
+
+    async def seek_to_end(self, partitions: Collection[TopicPartition], *, beginning: bool) -> None:
+        """Of all partitions if none is named; the end is asked for when it is needed."""
+        for tp in partitions or self.positions.partitions():
+            self.positions[tp].reset(EARLIEST if beginning else LATEST)
+        self._moved()
+
+    def _moved(self) -> None:
+        self.buffer.discard_revoked()
+        self._calm_until = 0.0
+        self._locator.start()
+        self._fetcher.kick()
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        default_s = self.config.default_api_timeout_ms / 1000
+        return Deadline(default_s if timeout is None else timeout)
+
+    async def position(self, tp: TopicPartition, timeout: float | None) -> int:
+        state = self.positions[tp]
+        deadline = self._deadline(timeout)
+        while state.position is None:
+            self._changed.clear()
+            error = self._locator.take_error()
+            if error is not None:
+                raise error
+            if deadline.has_passed:
+                raise RequestTimeoutError(f"no position for {tp} within {deadline.timeout_s:g} s")
+            self._locator.start()
+            await self._wait(deadline)
+        return state.position
+
+    async def pause(self, partitions: Collection[TopicPartition], paused: bool) -> None:
+        states = [self.positions[tp] for tp in partitions]
+        for state in states:
+            state.is_paused = paused
+        self._fetcher.kick()
+        self._changed.set()
+
+    # --- commits ---
+
+    def _need_committer(self) -> Committer:
+        if self._committer is None:
+            raise ConfigError("commits need a group_id")
+        return self._committer
+
+    async def commit_sync(self, offsets: Offsets | None, timeout: float | None) -> None:
+        committer = self._need_committer()
+        wanted = self.positions.consumed() if offsets is None else _checked(offsets)
+        await committer.commit_sync(wanted, self._deadline(timeout))
+
+    async def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        committer = self._need_committer()
+        wanted = self.positions.consumed() if offsets is None else _checked(offsets)
+        committer.commit_async(wanted, callback)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        self._need_committer()
+        assert self.config.group_id is not None
+        return await fetch_committed(
+            self._cluster, self.config.group_id, partitions, self._deadline(timeout)
+        )
+
+    # --- questions to the cluster ---
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        for tp, time_ms in times_ms.items():
+            if time_ms < 0:
+                raise ValueError(f"the time {time_ms} for {tp} is negative")
+        return await list_offsets(self._cluster, times_ms, self._deadline(timeout))
+
+    async def ends(
+        self, partitions: Collection[TopicPartition], timeout: float | None, *, beginning: bool
+    ) -> dict[TopicPartition, int]:
+        end = EARLIEST if beginning else LATEST
+        wanted = dict.fromkeys(partitions, end)
+        found = await list_offsets(self._cluster, wanted, self._deadline(timeout))
+        return {tp: one.offset for tp, one in found.items() if one is not None}
+
+    async def lag(self, tp: TopicPartition, timeout: float | None) -> int:
+        """From what the last fetch said, without a request if there was one."""
+        position = await self.position(tp, timeout)
+        known = self.positions[tp].high_watermark
+        if known is None:
+            known = (await self.ends([tp], timeout, beginning=False))[tp]
+        return max(0, known - position)
+
+    async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
+        metadata = await self._cluster.topics([topic], self._deadline(timeout))
+        return metadata.partition_infos(topic)
+
+    async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
+        deadline = self._deadline(timeout)
+        metadata = await self._cluster.retrying(
+            lambda: self._cluster.refresh(None, deadline), deadline
+        )
+        return {name: metadata.partition_infos(name) for name in sorted(metadata.topics)}
+
+    # --- the end ---
+
+    async def close(self, timeout: float) -> None:
+        """Commit, revoke, leave, stop; what raises is raised after everything is closed."""
+        deadline = Deadline(timeout)
+        self._wakeups = 0
+        failures: list[BaseException] = []
+        for step in (self._final_commit, self._leave, self._close_interceptors):
+            try:
+                await step(deadline)
+            except Exception as error:  # noqa: BLE001 - the rest must still be closed
+                failures.append(error)
+        await self._fetcher.close()
+        await self._locator.close()
+        if self._committer is not None:
+            await self._committer.close()
+        if self._group is not None:
+            await self._group.close()
+        await self._cluster.close()
+        if failures:
+            raise failures[0]
+
+    async def _final_commit(self, deadline: Deadline) -> None:
+        committer = self._committer
+        if committer is None:
+            return
+        if self.config.enable_auto_commit and self._mode:
+            limit = Deadline(deadline.limit(self.config.request_timeout_ms / 1000))
+            offsets = self.positions.consumed()
+            try:
+                await committer.commit_sync(offsets, limit)
+            except Exception as error:  # noqa: BLE001 - closing goes on, and says so
+                _log_close("the final commit failed", error)
+        await committer.finish_async(deadline)
+        await committer.run_callbacks()
+
+    async def _leave(self, deadline: Deadline) -> None:
+        if self._group is None:
+            return
+        member = self._group.member
+        step = self._group.perform(member.close(self._group.now_ms))
+        try:
+            await self._group.run(step, self._call_back, self._commit_for_rebalance)
+        finally:
+            limit = deadline.limit(self.config.request_timeout_ms / 1000)
+            await self._group.left(Deadline(limit))
+
+    async def _close_interceptors(self, _: Deadline) -> None:
+        for interceptor in self.config.interceptors:
+            close = getattr(interceptor, "close", None)
+            if close is not None:
+                try:
+                    await in_caller(close)
+                except Exception as error:  # noqa: BLE001 - as all errors of interceptors
+                    _log_close("an interceptor's close raised", error)
+
+
+def _checked(offsets: Offsets) -> Offsets:
+    for tp, one in offsets.items():
+        if one.offset < 0:
+            raise ValueError(f"cannot commit offset {one.offset} for {tp}")
+    return offsets
+
+
+def _log_close(what: str, error: Exception) -> None:
+    logger.warning("%s: %s", what, error, exc_info=error)

@@ -1,0 +1,44 @@
+"""What a poll returns, and the steps of one, shared by the blocking and the awaiting face.
+
+Rule: ``poll_steps`` is the poll. It yields what must run on the engine and takes records where it
+is called, so that a face only has to say how to wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from shoal.client.consuming import ConsumerSession
+from shoal.types import K, Record, TopicPartition, V
+
+T = TypeVar("T")
+Steps = Generator[Coroutine[Any, Any, None], None, T | None]
+
+
+class Records(list[Record[K, V]], Generic[K, V]):
+    """The records of one poll; empty (and false) when none came."""
+
+    __slots__ = ()
+
+    def by_partition(self) -> dict[TopicPartition, list[Record[K, V]]]:
+        """The same, grouped; within a partition by offset."""
+        groups: dict[TopicPartition, list[Record[K, V]]] = {}
+        for record in self:
+            groups.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        return groups
+
+
+def poll_steps(session: ConsumerSession, timeout: float, take: Callable[[], T | None]) -> Steps[T]:
+    """Take what is there; attend to the group, and wait, when that is due or nothing is there."""
+    until = time.monotonic() + timeout
+    if session.is_calm:
+        taken = take()
+        if taken:
+            return taken
+    while True:
+        yield session.prepare(max(0.0, until - time.monotonic()))
+        taken = take()
+        if taken or time.monotonic() >= until:
+            return taken
