@@ -199,6 +199,15 @@ class Driver:
         assert isinstance(send.request, HeartbeatRequest)
         return send.request
 
+    def live(self, milliseconds: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Let time pass for a member whose user polls and whose heartbeats are answered."""
+        end = self.now + milliseconds
+        while self.now < end:
+            self.after(min(500, end - self.now))
+            while any(isinstance(send.request, HeartbeatRequest) for send in self.sent):
+                self.refuse(HeartbeatRequest, code)
+            self.poll()
+
     def stable(
         self, *topic_partitions: TopicPartition, generation_id: int = 1, **fields: Any
     ) -> None:
