@@ -287,7 +287,7 @@ class Member:
         """The callback of the last step has run; gives what comes next."""
         out: list[Output] = []
         step = self._callbacks.done(error)
-        if step is None:
+        if step is None:  # the callback itself unsubscribed: its step is void
             return out
         if not isinstance(step, Assigned):
             gone = set(step.partitions)
@@ -299,7 +299,7 @@ class Member:
                 self._take_over(out)
             case _Phase.ADOPTING:
                 self._phase = _Phase.IDLE
-            case _Phase.LEAVING:
+            case _:
                 self._left(now_ms, out)
         self._callbacks.tell(out)
         return out
@@ -413,11 +413,11 @@ class Member:
     def _take_over(self, out: list[Output]) -> None:
         assignment, partitions, generation = self._adopted
         self._interest.adopt(partitions)
-        name = generation.protocol_name
-        assert name is not None
         self._group_metadata = self._session.identity(generation)
         try:
-            self._assignors[name].on_assignment(assignment, self._group_metadata)
+            self._assignors[generation.protocol_name or ""].on_assignment(
+                assignment, self._group_metadata
+            )
         except Exception as error:  # noqa: BLE001 - user code: anything may come out of it
             self._callbacks.note(error)
         before = set(self._session.owned)

@@ -103,6 +103,7 @@ class TopicInterest:
             self._racks = dict(answer.racks)
             self._internal = answer.internal
             self._knows_all = True
+            self._covered = set(self._counts)
             if self._pattern is not None:
                 self.topics = self._matching()
         else:
@@ -111,9 +112,7 @@ class TopicInterest:
 
     def _merge(self, answer: ClusterTopics, asked: frozenset[str]) -> None:
         self._knows_all = False
-        self._covered = (self._covered | self._counts.keys() | asked) & (
-            self.topics | self._group | asked
-        )
+        self._covered |= asked
         for topic in asked:
             self._counts.pop(topic, None)
             self._racks.pop(topic, None)
