@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from shoal.errors import CorruptDataError
 from shoal.log.disk import Buffer, remove_if_there, write_fully
 from shoal.log.partition import Job, PartitionLog
-from shoal.log.segment import OFFSETS_MAX, Segment
+from shoal.log.segment import OFFSETS_MAX, Segment, read_varint
 from shoal.records import compression
 from shoal.records.batch import (
     BatchHeader,
@@ -246,7 +246,7 @@ def split_records(body: bytes) -> list[bytes]:
     """The records of an inflated batch as they stand, lengths included."""
     found, position = [], 0
     while position < len(body):
-        length, start = _read_varint(body, position)
+        length, start = read_varint(body, position)
         found.append(body[position : start + length])
         position = start + length
     return found
@@ -254,21 +254,10 @@ def split_records(body: bytes) -> list[bytes]:
 
 def shift_timestamp(record: bytes, shift_ms: int) -> bytes:
     """A record whose timestamp counts from a base that moved by ``-shift_ms``."""
-    _, start = _read_varint(record, 0)
-    delta, rest = _read_varint(record, start + 1)
+    _, start = read_varint(record, 0)
+    delta, rest = read_varint(record, start + 1)
     content = record[start : start + 1] + varint(delta + shift_ms) + record[rest:]
     return varint(len(content)) + content
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
 
 
 # Compaction: doing it -----------------------------------------------------------------------

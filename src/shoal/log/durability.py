@@ -28,7 +28,12 @@ WORKERS = 8
 
 
 class Syncer:
-    """Calls back when what was appended is stored, as the durability demands."""
+    """Calls back when what was appended is stored, as the durability demands.
+
+    Args:
+        post: runs a function soon on the thread that owns the logs; called from any thread.
+        workers: how many syncs at a time; 0 runs them on the owning thread (simulations).
+    """
 
     def __init__(
         self,
@@ -102,6 +107,9 @@ class Syncer:
         """Run works in the pool, take their results here, then go on."""
         if not works:
             then()
+            return
+        if not self._workers:
+            self._take([(work, work.run()) for work in works], then)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="shoal-sync")

@@ -15,7 +15,7 @@ from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import IndexSeal
 from shoal.log.disk import Buffer, Disk, File, read_file, remove_if_there, write_fully
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
-from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch, read_header
+from shoal.records.batch import HEADER_SIZE, BatchHeader, read_body, read_header
 from shoal.records.checksum import crc32c
 from shoal.types import TimestampType
 
@@ -441,7 +441,9 @@ def walk(file: File, path: str, position: int, end: int) -> Iterator[tuple[int, 
     while position < end:
         at = position - origin
         if at + HEADER_SIZE > len(data):
-            data, origin, at = file.read_at(position, _WALK_WINDOW), position, 0
+            # Small first: most walks end soon.
+            window = min(max(2 * len(data), _WINDOW), _WALK_WINDOW)
+            data, origin, at = file.read_at(position, window), position, 0
         try:
             header = read_header(data, at)
         except CorruptDataError as error:
@@ -455,10 +457,35 @@ def walk(file: File, path: str, position: int, end: int) -> Iterator[tuple[int, 
 def first_record_at(
     data: Buffer, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
-    """The first record of a batch at or after a time and an offset, without decoding the rest."""
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    """The first record of a batch at or after a time and an offset.
+
+    Only the first numbers of each record are read, up to the one that is found.
+    """
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and header.record_count:
         return max(header.base_offset, start_offset), header.max_timestamp_ms
-    for record in decode_batch(data, check_crc=False):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-            return record.offset, record.timestamp_ms
+    body = read_body(data, 0, header, check_crc=False)
+    position = 0
+    for _ in range(header.record_count):
+        length, start = read_varint(body, position)
+        delta_ms, after = read_varint(body, start + 1)
+        if header.base_timestamp_ms + delta_ms >= timestamp_ms:
+            offset = header.base_offset + read_varint(body, after)[0]
+            if offset >= start_offset:
+                return offset, header.base_timestamp_ms + delta_ms
+        position = start + length
     return None
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag number and the position behind it."""
+    value = shift = 0
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1), position
+            shift += 7
+    except IndexError:
+        raise CorruptDataError("a record is cut off", position=position) from None

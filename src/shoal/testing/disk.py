@@ -1,0 +1,479 @@
+"""Disks in memory that misbehave like real ones: they forget, they fail, they fill up.
+
+``SimDisk`` keeps two views of every file and directory: what programs see, and what would survive
+a power cut. A write reaches the second view at the file's sync, a name at the directory's sync. A
+sync that fails throws the pending writes away and a later sync succeeds without them, which is
+what Linux file systems do.
+
+``FailingDisk`` fails the n-th call of a kind. ``crash_images`` lists what a power cut at this
+moment could leave: every prefix, torn, dropped and reordered unsynced write, every pending change
+of names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shoal.errors import DataDirectoryInUseError
+from shoal.log.disk import Buffer, Entry
+
+SECTOR: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One unsynced change of a file: bytes at a position, or a new size if ``data`` is None."""
+
+    position: int
+    data: bytes | None
+
+    def apply(self, content: bytearray) -> None:
+        if self.data is None:
+            del content[self.position :]
+            content.extend(bytes(self.position - len(content)))
+            return
+        if self.position > len(content):
+            content.extend(bytes(self.position - len(content)))
+        content[self.position : self.position + len(self.data)] = self.data
+
+
+class _Inode:
+    __slots__ = ("content", "durable", "modified_ms", "pending")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.pending: list[Write] = []
+        self.modified_ms = 0
+
+    def change(self, write: Write) -> None:
+        write.apply(self.content)
+        self.pending.append(write)
+
+    def sync(self) -> None:
+        for write in self.pending:
+            write.apply(self.durable)
+        self.pending.clear()
+
+
+class _Directory:
+    """Names now and names that survive; ``pending`` are the changes between them, in order."""
+
+    __slots__ = ("durable", "names", "pending")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Node] = {}
+        self.durable: dict[str, _Node] = {}
+        self.pending: list[dict[str, _Node | None]] = []
+
+    def change(self, changes: dict[str, _Node | None]) -> None:
+        _rename(self.names, changes)
+        self.pending.append(changes)
+
+    def sync(self) -> None:
+        for changes in self.pending:
+            _rename(self.durable, changes)
+        self.pending.clear()
+
+
+_Node = _Inode | _Directory
+
+
+def _rename(names: dict[str, _Node], changes: dict[str, _Node | None]) -> None:
+    for name, node in changes.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+class SimFile:
+    """An open file of a simulated disk."""
+
+    fd = -1
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode, *, write: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._may_write = write
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._disk.called("read", self._path)
+        return bytes(self._inode.content[position : position + size])
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        assert self._may_write, "opened for reading"
+        limit = self._disk.called("write", self._path, len(data))
+        room = self._disk.free_bytes() + max(0, len(self._inode.content) - position)
+        taken = bytes(data)[: min(len(data), limit, max(0, room))]
+        if not taken and len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._inode.change(Write(position, taken))
+        self._inode.modified_ms = self._disk.now_ms
+        self._disk.changed()
+        return len(taken)
+
+    def truncate(self, size: int) -> None:
+        assert self._may_write, "opened for reading"
+        self._disk.called("truncate", self._path)
+        self._inode.change(Write(size, None))
+        self._disk.changed()
+
+    def sync(self) -> None:
+        try:
+            self._disk.called("sync", self._path)
+        except OSError:
+            self._inode.pending.clear()  # marked clean, never written
+            raise
+        self._inode.sync()
+        self._disk.changed()
+
+    sync_data = sync
+
+    def map(self) -> memoryview:
+        return memoryview(bytes(self._inode.content))
+
+    def close(self) -> None:
+        pass
+
+
+class _SimLock:
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+class SimDisk:
+    """A disk in memory that forgets what was not synced.
+
+    Args:
+        capacity_bytes: writes past it are cut short, then refused with ENOSPC.
+    """
+
+    def __init__(self, *, capacity_bytes: int = 1 << 50) -> None:
+        self.root = "simulated"
+        self.capacity_bytes = capacity_bytes
+        self.now_ms = 0
+        self.locks: set[str] = set()
+        self._top = _Directory()
+
+    # What subclasses may watch
+
+    def called(self, call: str, path: str, size: int = 0) -> int:  # noqa: ARG002
+        """Before every call; may raise, and says how many bytes a write may take."""
+        return size
+
+    def changed(self) -> None:
+        """After every change."""
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> SimFile:
+        self.called("open", path)
+        parent, name = self._parent(path)
+        node = parent.names.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            node = _Inode()
+            node.modified_ms = self.now_ms
+            parent.change({name: node})
+            self.changed()
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return SimFile(self, path, node, write=write)
+
+    def list(self, path: str = "") -> list[Entry]:
+        self.called("list", path)
+        directory = self._find(path)
+        if not isinstance(directory, _Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return [_entry(name, node) for name, node in sorted(directory.names.items())]
+
+    def stat(self, path: str) -> Entry | None:
+        node = self._find(path)
+        return None if node is None else _entry(path.rpartition("/")[2], node)
+
+    def make_directory(self, path: str) -> None:
+        self.called("make_directory", path)
+        parent, name = self._parent(path)
+        if name not in parent.names:
+            parent.change({name: _Directory()})
+            self.changed()
+
+    def rename(self, source: str, target: str) -> None:
+        self.called("rename", source)
+        parent, name = self._parent(source)
+        target_parent, target_name = self._parent(target)
+        assert parent is target_parent, "names change within one directory only"
+        if name not in parent.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        parent.change({target_name: parent.names[name], name: None})
+        self.changed()
+
+    def remove(self, path: str) -> None:
+        self.called("remove", path)
+        parent, name = self._parent(path)
+        if not isinstance(parent.names.get(name), _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        parent.change({name: None})
+        self.changed()
+
+    def remove_directory(self, path: str) -> None:
+        self.called("remove_directory", path)
+        parent, name = self._parent(path)
+        node = parent.names.get(name)
+        if not isinstance(node, _Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        if node.names:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", path)
+        parent.change({name: None})
+        self.changed()
+
+    def sync_directory(self, path: str = "") -> None:
+        self.called("sync_directory", path)
+        directory = self._find(path)
+        if not isinstance(directory, _Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        directory.sync()
+        self.changed()
+
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - sum(len(node.content) for node in _inodes(self._top))
+
+    def total_bytes(self) -> int:
+        return self.capacity_bytes
+
+    def lock(self, path: str) -> _SimLock:
+        if path in self.locks:
+            raise DataDirectoryInUseError(f"another process uses {self.root}")
+        self.locks.add(path)
+        return _SimLock(self, path)
+
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self._top
+        for part in path.split("/") if path else ():
+            if not isinstance(node, _Directory):
+                return None
+            node = node.names.get(part)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        directory, _, name = path.rpartition("/")
+        found = self._find(directory)
+        if not isinstance(found, _Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return found, name
+
+    # Power cuts
+
+    def crash(self) -> SimDisk:
+        """The disk after a power cut in which everything unsynced was lost."""
+        return _disk_of(_survivors(self._top, {}, {}), self)
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file as programs see it."""
+        return dict(_walk(self._top, ""))
+
+    @classmethod
+    def of(cls, contents: dict[str, bytes]) -> SimDisk:
+        """A disk with these files, all of it durable. A path ending in ``/`` is a directory."""
+        disk = cls()
+        for path, content in contents.items():
+            disk._plant(path, content)
+        return disk
+
+    def _plant(self, path: str, content: bytes) -> None:
+        directory = self._top
+        *parents, name = path.split("/")
+        for part in parents:
+            node = directory.names.setdefault(part, _Directory())
+            assert isinstance(node, _Directory)
+            directory.durable[part] = node
+            directory = node
+        if name:
+            inode = _Inode()
+            inode.content, inode.durable = bytearray(content), bytearray(content)
+            directory.names[name] = directory.durable[name] = inode
+
+
+def _entry(name: str, node: _Node) -> Entry:
+    if isinstance(node, _Directory):
+        return Entry(name, "directory", 0, 0)
+    return Entry(name, "file", len(node.content), node.modified_ms)
+
+
+def _inodes(directory: _Directory) -> Iterator[_Inode]:
+    for node in directory.names.values():
+        if isinstance(node, _Inode):
+            yield node
+        else:
+            yield from _inodes(node)
+
+
+def _walk(directory: _Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for name, node in directory.names.items():
+        if isinstance(node, _Inode):
+            yield prefix + name, bytes(node.content)
+        else:
+            yield f"{prefix}{name}/", b""
+            yield from _walk(node, f"{prefix}{name}/")
+
+
+# Failing the n-th call ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fault:
+    """Fail calls of a kind from the ``nth`` on (once, or ``forever``).
+
+    ``short_bytes`` makes a write take only that many bytes, without an exception.
+    """
+
+    call: str
+    nth: int
+    error: int = errno.EIO
+    forever: bool = False
+    short_bytes: int | None = None
+
+
+class FailingDisk(SimDisk):
+    """A disk on which one call fails. ``hits`` says how often it did."""
+
+    def __init__(self, fault: Fault | None = None, *, capacity_bytes: int = 1 << 50) -> None:
+        super().__init__(capacity_bytes=capacity_bytes)
+        self.fault = fault
+        self.hits = 0
+        self._counts: dict[str, int] = {}
+
+    def called(self, call: str, path: str, size: int = 0) -> int:
+        count = self._counts[call] = self._counts.get(call, 0) + 1
+        fault = self.fault
+        if fault is None or fault.call != call:
+            return size
+        if count == fault.nth or (fault.forever and count > fault.nth):
+            self.hits += 1
+            if fault.short_bytes is not None and size:
+                return min(size, fault.short_bytes)
+            raise OSError(fault.error, os.strerror(fault.error), path)
+        return size
+
+
+# What a power cut may leave -----------------------------------------------------------------
+
+
+class RecordingDisk(SimDisk):
+    """Calls ``on_change`` after every change, when ``crash_images`` has something new to say."""
+
+    on_change: Callable[[], None] | None = None
+
+    def changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+def crash_images(disk: SimDisk, *, step: int = 1) -> Iterator[SimDisk]:
+    """The disks a power cut at this moment could leave.
+
+    Every unsynced file is looked at in turn, with all other unsynced changes kept, and with all
+    of them lost: its pending writes survive up to the n-th, the n-th torn at every ``step``-th
+    byte; or one in the middle is lost, or its space is there but blank. Changes of names survive
+    in order.
+    """
+    files = [(inode, inode.pending) for inode in _all_inodes(disk._top) if inode.pending]
+    directories = [one for one in _all_directories(disk._top) if one.pending]
+    for keep in (True, False):
+        names = {id(one): len(one.pending) if keep else 0 for one in directories}
+        others = {id(inode): list(writes) if keep else [] for inode, writes in files}
+        yield _disk_of(_survivors(disk._top, others, names), disk)
+        for directory in directories:
+            for count in range(len(directory.pending) + 1):
+                some = {**names, id(directory): count}
+                yield _disk_of(_survivors(disk._top, others, some), disk)
+        for inode, writes in files:
+            for kept in _survivals(writes, step):
+                yield _disk_of(_survivors(disk._top, {**others, id(inode): kept}, names), disk)
+
+
+def _survivals(writes: list[Write], step: int) -> Iterator[list[Write]]:
+    for count, write in enumerate(writes):
+        before = writes[:count]
+        yield before
+        if write.data is not None:
+            for cut in range(1, len(write.data), step):
+                yield [*before, Write(write.position, write.data[:cut])]
+            # The file grew, the data did not arrive: all of it, or one sector.
+            yield [*before, Write(write.position, bytes(len(write.data)))]
+            for start in range(0, len(write.data), SECTOR):
+                hole = bytearray(write.data)
+                hole[start : start + SECTOR] = bytes(len(hole[start : start + SECTOR]))
+                yield [*before, Write(write.position, bytes(hole))]
+        if count + 1 < len(writes):
+            yield before + writes[count + 1 :]
+
+
+def _all_directories(top: _Directory) -> Iterator[_Directory]:
+    yield top
+    for node in {**top.durable, **top.names}.values():
+        if isinstance(node, _Directory):
+            yield from _all_directories(node)
+
+
+def _all_inodes(top: _Directory) -> Iterator[_Inode]:
+    seen: set[int] = set()
+    for directory in _all_directories(top):
+        for node in (*directory.durable.values(), *directory.names.values()):
+            if isinstance(node, _Inode) and id(node) not in seen:
+                seen.add(id(node))
+                yield node
+
+
+def _survivors(
+    directory: _Directory, writes: dict[int, list[Write]], names: dict[int, int]
+) -> dict[str, _Survivor]:
+    found = dict(directory.durable)
+    for changes in directory.pending[: names.get(id(directory), 0)]:
+        _rename(found, changes)
+    result: dict[str, _Survivor] = {}
+    for name, node in found.items():
+        if isinstance(node, _Directory):
+            result[name] = _survivors(node, writes, names)
+        else:
+            content = bytearray(node.durable)
+            for write in writes.get(id(node), ()):
+                write.apply(content)
+            result[name] = bytes(content)
+    return result
+
+
+_Survivor = bytes | dict[str, "_Survivor"]
+
+
+def _disk_of(tree: dict[str, _Survivor], like: SimDisk) -> SimDisk:
+    disk = SimDisk(capacity_bytes=like.capacity_bytes)
+    disk.now_ms = like.now_ms
+    _fill(disk._top, tree)
+    return disk
+
+
+def _fill(directory: _Directory, tree: dict[str, _Survivor]) -> None:
+    for name, content in tree.items():
+        node: _Node
+        if isinstance(content, dict):
+            node = _Directory()
+            _fill(node, content)
+        else:
+            node = _Inode()
+            node.content, node.durable = bytearray(content), bytearray(content)
+        directory.names[name] = directory.durable[name] = node
