@@ -16,6 +16,7 @@ It becomes an exception only at the client's public edge, by ``error_for(code)``
     ├── WakeupError                       ``wakeup()`` was called from another thread
     ├── NoOffsetForPartitionError         nothing committed and auto_offset_reset="none"
     ├── OffsetOutOfRangeError             position outside the log and auto_offset_reset="none"
+    ├── OffsetRangeMissingError           a range to be read is not in the log (any more)
     ├── RecordDeserializationError        a deserializer failed; names the offset
     ├── RebalanceListenerError            a rebalance listener raised; the cause is chained
     ├── InvalidAssignmentError            an assignor returned nonsense; names it
@@ -296,6 +297,17 @@ class OffsetOutOfRangeError(_PartitionsError):
             topic_partitions,
             'position outside the log and auto_offset_reset="none"; seek to a valid offset',
         )
+
+
+class OffsetRangeMissingError(ShoalError):
+    """Offsets of a range that was to be read exactly are not in the log (any more)."""
+
+    def __init__(self, topic_partition: TopicPartition, start: int, end: int, reason: str) -> None:
+        self.topic_partition = topic_partition
+        self.start = start
+        self.end = end
+        self.reason = reason
+        super().__init__(f"offsets [{start}, {end}) of {topic_partition} are missing: {reason}")
 
 
 class RecordDeserializationError(ShoalError):

@@ -141,10 +141,7 @@ class ConsumerSession:
             self._committer.auto_commit()
             await self._committer.run_callbacks()
         if self._group is not None and self._mode == "subscribe":
-            # A step may make the next one possible at once.
             await self._group.poll(self._call_back, self._commit_for_rebalance)
-            while self._group.member.wants_poll:
-                await self._group.poll(self._call_back, self._commit_for_rebalance)
             held = self._group.member.holds_records
             for state in self.positions:
                 state.is_held = held

@@ -197,7 +197,7 @@ class Fetcher:
     async def _ask(self, node_id: int, round_: _Round) -> Any:
         connection = await self._cluster.link(node_id, Lane.FETCH).connection()
         session = self._session(node_id)
-        version = _version(connection, round_.wanted)
+        version = fetch_version(connection, round_.wanted)
         request = session.next_request(round_.wanted)
         wait_ms = 0 if round_.must_not_wait else self._config.fetch_max_wait_ms
         timeout_s = (wait_ms + self._config.request_timeout_ms) / 1000
@@ -323,7 +323,7 @@ class Fetcher:
                 state.read_from = None
 
 
-def _version(connection: Connection, wanted: dict[TopicPartition, Wanted]) -> int:
+def fetch_version(connection: Connection, wanted: dict[TopicPartition, Wanted]) -> int:
     """Topic ids are used only if all are known: a request has ids or names, not both."""
     if all(one.topic_id is not None for one in wanted.values()):
         return connection.version_of(ApiKey.FETCH)

@@ -181,7 +181,8 @@ class Membership:
         if due_ms is not None:
             # Rounded up: a tick a fraction too early would only be asked for again.
             self._timer = self._loop.call_at((due_ms + 1) / 1000, self._tick)
-        self._on_change()
+        if self.member.wants_poll:
+            self._on_change()
 
     def _tick(self) -> None:
         self._timer = None

@@ -1,0 +1,344 @@
+"""Reading exact offset ranges as Arrow batches: no group, no positions, nothing past the end.
+
+Made for tasks that know what they want: ``[start, end)`` of some partitions. One request per
+broker asks for all partitions that are not finished; a partition leaves as soon as its range is
+read, so nothing is ever asked for that would have to wait for new data. The next answer is
+fetched while the last one is decoded, and not more than one ahead.
+
+Rule: what is returned depends on the ranges only. Reading a range again gives the same rows, or an
+error that says which offsets are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import AdminConfig, ConnectionConfig
+from shoal.client.connection import Versioned
+from shoal.client.engine import Engine
+from shoal.client.fetch_session import SessionRequest
+from shoal.client.fetching import Wanted, fetch_request, fetch_version
+from shoal.client.links import Lane, Links
+from shoal.client.reactions import Reaction, reaction
+from shoal.client.security import tls_context
+from shoal.client.timing import Backoff, Deadline
+from shoal.errors import (
+    ConnectionFailedError,
+    ErrorCode,
+    InvalidFrameError,
+    OffsetRangeMissingError,
+    RequestTimeoutError,
+    RetriableError,
+    error_for,
+)
+from shoal.records.batch import next_offset
+from shoal.records.chunks import ChunkLike
+from shoal.types import TopicPartition
+from shoal.wire.apis.registry import ApiKey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+_SESSIONLESS: Final = (0, -1)
+# A range lies before the end of its log, so an answer never waits; this bounds a mistake.
+_MAX_WAIT_MS: Final = 100
+_ANSWERS_AHEAD: Final = 1
+_MIB: Final = 1024 * 1024
+
+
+class RangeReader:
+    """Reads ranges; keeps its connections between reads. Safe to use from several threads.
+
+    Settings are those of ``ConnectionConfig``::
+
+        with RangeReader(bootstrap_servers="localhost:9092") as reader:
+            for arrow_batch in reader.read({TopicPartition("orders", 0): (0, 1000)}):
+                ...
+    """
+
+    def __init__(self, config: ConnectionConfig | None = None, **settings: Any) -> None:
+        if config is not None and settings:
+            raise TypeError("give a config or settings, not both")
+        self.config = config or AdminConfig.from_settings(settings)
+        self._engine = Engine("shoal-ranges")
+        try:
+            self._cluster = self._engine.call(_connect(self.config))
+        except BaseException:
+            self._engine.stop()
+            raise
+
+    @classmethod
+    def shared(cls, **settings: Any) -> RangeReader:
+        """The reader this process keeps for these settings; made when first asked for.
+
+        Connections and metadata stay warm from task to task. Do not close it.
+        """
+        config = AdminConfig.from_settings(settings)
+        # A forked process has no threads: it must not find its parent's readers.
+        key = (os.getpid(), *(_hashable(getattr(config, f.name)) for f in fields(config)))
+        with _shared_lock:
+            reader = _shared.get(key)
+            if reader is None:
+                reader = _shared[key] = cls(config)
+            return reader
+
+    def read(
+        self,
+        ranges: Ranges,
+        *,
+        columns: Sequence[str] | None = None,
+        max_bytes: int = 16 * _MIB,
+        max_rows: int | None = None,
+        fetch_max_bytes: int = 50 * _MIB,
+        max_partition_fetch_bytes: int = 4 * _MIB,
+        timeout: float | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of ``ranges``, each ``[start, end)``, as Arrow batches.
+
+        Within a partition in order of offset. Fewer rows than offsets come where compaction or
+        transaction markers left gaps.
+
+        Args:
+            columns: which and in what order; see ``shoal.records.columns``. All by default.
+            max_bytes: one Arrow batch is made of about so much.
+            max_rows: one Arrow batch has at most so many rows.
+            timeout: no answer with progress for so many seconds is an error;
+                ``default_api_timeout_ms`` by default.
+
+        Raises:
+            OffsetRangeMissingError: offsets at the start of a range are gone from the log, or
+                its end was never there.
+            RequestTimeoutError: a partition cannot be read in time.
+            BrokerError: a broker refused.
+            CorruptDataError: a batch cannot be read.
+        """
+        from shoal.records.columns import iter_columns
+
+        for tp, (start, end) in ranges.items():
+            if not 0 <= start <= end:
+                raise ValueError(f"[{start}, {end}) is not a range of {tp}")
+        timeout_s = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        plan = _Plan(dict(ranges), fetch_max_bytes, max_partition_fetch_bytes, timeout_s)
+        stream = self._engine.call(_open(self._cluster, plan))
+        try:
+            while (chunks := self._engine.call(stream.next())) is not None:
+                yield from iter_columns(
+                    chunks, columns=columns, max_bytes=max_bytes, max_rows=max_rows
+                )
+        finally:
+            if self._engine.is_running:
+                self._engine.call(stream.close())
+
+    def close(self) -> None:
+        if self._engine.is_running:
+            try:
+                self._engine.call(self._cluster.close())
+            finally:
+                self._engine.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_shared: dict[tuple[Any, ...], RangeReader] = {}
+_shared_lock = threading.Lock()
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+async def _connect(config: ConnectionConfig) -> Cluster:
+    return Cluster(config, Links(config, tls_context(config)))
+
+
+async def _open(cluster: Cluster, plan: _Plan) -> _Stream:
+    return _Stream(cluster, plan)
+
+
+class _Plan:
+    """What is still to be read of each partition, and how much at a time."""
+
+    def __init__(
+        self,
+        ranges: dict[TopicPartition, tuple[int, int]],
+        fetch_max_bytes: int,
+        partition_max_bytes: int,
+        timeout_s: float,
+    ) -> None:
+        self.left = {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
+        self.fetch_max_bytes = fetch_max_bytes
+        self.partition_max_bytes = partition_max_bytes
+        self.timeout_s = timeout_s
+
+
+class _Stream:
+    """One read under way. Lives on the engine's loop."""
+
+    def __init__(self, cluster: Cluster, plan: _Plan) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._answers: asyncio.Queue[list[ChunkLike] | Exception | None] = asyncio.Queue(
+            _ANSWERS_AHEAD
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def next(self) -> list[ChunkLike] | None:
+        """The chunks of the next answer; ``None`` at the end."""
+        item = await self._answers.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        outcome: Exception | None = None
+        try:
+            await self._read_all()
+        except Exception as error:  # noqa: BLE001 - handed to the reader's thread
+            outcome = error
+        await self._answers.put(outcome)
+
+    async def _read_all(self) -> None:
+        config = self._cluster.config
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        deadline = Deadline(self._plan.timeout_s)
+        while self._plan.left:
+            topics = {tp.topic for tp in self._plan.left}
+            await self._cluster.topics(topics, deadline)
+            before = dict(self._plan.left)
+            failure = await self._round()
+            if self._plan.left != before:
+                deadline = Deadline(self._plan.timeout_s)
+                backoff.reset()
+            elif deadline.has_passed:
+                raise RequestTimeoutError(
+                    f"nothing of {len(before)} ranges came within {self._plan.timeout_s:g} s, "
+                    f"first {next(iter(before))}; last failure: {failure}"
+                )
+            if failure is not None:
+                await deadline.sleep(backoff.next_s())
+                stale = await asyncio.gather(
+                    self._cluster.refresh(topics, deadline), return_exceptions=True
+                )
+                del stale  # a failed refresh shows in the next round
+
+    async def _round(self) -> Exception | None:
+        """One request to each leader; the first failure that may pass."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        failure: Exception | None = None
+        for tp in self._plan.left:
+            try:
+                by_leader.setdefault(self._cluster.leader_id(tp), []).append(tp)
+            except RetriableError as error:
+                failure = error
+        outcomes = await asyncio.gather(
+            *(self._fetch(node_id, tps) for node_id, tps in by_leader.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(
+                outcome,
+                RetriableError | ConnectionFailedError | RequestTimeoutError | InvalidFrameError,
+            ):
+                failure = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        return failure
+
+    async def _fetch(self, node_id: int, partitions: list[TopicPartition]) -> None:
+        wanted = {tp: self._wanted(tp) for tp in partitions}
+        connection = await self._cluster.link(node_id, Lane.FETCH).connection()
+        session = SessionRequest(*_SESSIONLESS, wanted, {})
+
+        def build(_: int) -> Any:
+            request = fetch_request(session)
+            request.max_wait_ms = _MAX_WAIT_MS
+            request.max_bytes = self._plan.fetch_max_bytes
+            return request
+
+        up_to = fetch_version(connection, wanted)
+        answer = await connection.send(Versioned(ApiKey.FETCH, build, up_to=up_to))
+        if answer.error_code:
+            raise RetriableError(ErrorCode.of(answer.error_code), "fetch")
+        await self._handle(wanted, answer)
+
+    def _wanted(self, tp: TopicPartition) -> Wanted:
+        topic = self._cluster.metadata.topics[tp.topic]
+        epoch = topic.partitions[tp.partition].leader_epoch
+        start, _ = self._plan.left[tp]
+        return Wanted(
+            topic.topic_id,
+            -1 if epoch is None else epoch,
+            start,
+            self._plan.partition_max_bytes,
+        )
+
+    async def _handle(self, wanted: dict[TopicPartition, Wanted], answer: Any) -> None:
+        names = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id}
+        chunks: list[ChunkLike] = []
+        failure: Exception | None = None
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for partition in topic.partitions:
+                tp = TopicPartition(name, partition.partition_index)
+                if tp not in wanted:
+                    continue
+                if partition.error_code:
+                    failure = failure or self._failed(tp, partition)
+                else:
+                    self._take(tp, partition, chunks)
+        if chunks:
+            await self._answers.put(chunks)
+        if failure is not None:
+            raise failure
+
+    def _take(self, tp: TopicPartition, partition: Any, chunks: list[ChunkLike]) -> None:
+        start, end = self._plan.left[tp]
+        if partition.high_watermark < end:
+            raise OffsetRangeMissingError(
+                tp, start, end, f"the log ends at {partition.high_watermark}"
+            )
+        data = partition.records
+        upto = next_offset(data, start) if data else start
+        if upto == start:
+            return
+        chunks.append((tp.topic, tp.partition, data, start, min(upto, end)))
+        if upto >= end:
+            del self._plan.left[tp]
+        else:
+            self._plan.left[tp] = (upto, end)
+
+    def _failed(self, tp: TopicPartition, partition: Any) -> Exception:
+        code = partition.error_code
+        start, end = self._plan.left[tp]
+        outcome = reaction("Fetch", code)
+        if outcome is Reaction.RESET_POSITION:
+            log_start = partition.log_start_offset
+            where = f"the log starts at {log_start}" if log_start >= 0 else "outside the log"
+            return OffsetRangeMissingError(tp, start, end, where)
+        if outcome is Reaction.RAISE:
+            return error_for(code, str(tp))
+        if outcome is Reaction.REFRESH:
+            self._cluster.mark_stale()
+        return RetriableError(ErrorCode.of(code), str(tp))
