@@ -39,7 +39,6 @@ class Echo:
             limits,
             self.counters,
             handle=self._handle,
-            forget=lambda connection: None,
             audit=lambda event, **fields: self.audited.append({"event": event, **fields}),
         )
         self.server.start([bind(Listener(port=0), None)])

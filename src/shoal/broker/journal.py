@@ -26,7 +26,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._fd = -1
-        self.pending = 0
+        self.written = 0
 
     def load(self) -> list[Entry]:
         """Every whole entry. Raises CorruptDataError if a line before the last is damaged."""
@@ -67,7 +67,7 @@ class Journal:
 
     def append(self, entry: Entry) -> None:
         """Write one entry. It is durable after the next ``sync``."""
-        self.pending += 1
+        self.written += 1
         if self._fd < 0:
             return
         data = _encode(entry)
@@ -80,6 +80,12 @@ class Journal:
         """Make what was appended durable. Called off the loop."""
         if self._fd >= 0:
             os.fdatasync(self._fd)
+
+    def abandon(self) -> None:
+        """Close without a sync, as a crash would."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -72,7 +72,6 @@ class Server:
         counters: Counters,
         *,
         handle: Callable[[Connection, memoryview], None],
-        forget: Callable[[Connection], None],
         audit: Callable[..., None],
     ) -> None:
         self.loop = loop
@@ -84,7 +83,6 @@ class Server:
         self.listeners: list[BoundListener] = []
         self._limits = limits
         self._counters = counters
-        self._forget = forget
         self._audit = audit
         self._per_address: Counter[str] = Counter()
         self._unauthenticated: set[Connection] = set()
@@ -239,7 +237,6 @@ class Server:
         self._per_address[connection.peer_host] -= 1
         if not self._per_address[connection.peer_host]:
             del self._per_address[connection.peer_host]
-        self._forget(connection)
 
     def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None:
         self._counters.refused["not Kafka"] += 1

@@ -207,7 +207,9 @@ class Catalogue:
         getattr(self, f"_replay_{entry['kind']}")(entry)
 
     def _replay_topic(self, entry: Entry) -> None:
-        topic = Topic(entry["name"], bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
+        topic = Topic(
+            entry["name"], bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"]
+        )
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
         self._partition_total += topic.partition_count

@@ -1,0 +1,489 @@
+"""The broker: owns the parts, starts and stops them. The only place where they meet.
+
+Rule: nothing here decides. It opens the directory, loads what was, wires the parts together and
+runs the clockwork (checkpoints, retention, compaction); what a request means is in ``handlers/``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from time import time_ns
+from typing import Any, Final
+
+from shoal.broker.audit import Audit
+from shoal.broker.config import BrokerConfig
+from shoal.broker.connection import Connection
+from shoal.broker.counters import Counters, LagProbe
+from shoal.broker.dispatch import Dispatch
+from shoal.broker.fetch_sessions import Sessions
+from shoal.broker.groups import Groups
+from shoal.broker.journal import FILE_NAME as JOURNAL_FILE
+from shoal.broker.journal import Entry, Journal
+from shoal.broker.partitions import Partition, Partitions, log_config
+from shoal.broker.sasl import ANONYMOUS, Session
+from shoal.broker.server import BoundListener, Server, bind
+from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
+from shoal.broker.users import FILE_NAME as USERS_FILE
+from shoal.broker.users import Users
+from shoal.broker.waiting import WaitingRoom
+from shoal.errors import BrokerError, ErrorCode
+from shoal.log.config import Durability, LogConfig
+from shoal.log.directory import LogDirectory
+from shoal.log.durability import Syncer
+from shoal.log.partition import Job
+
+logger = logging.getLogger("shoal.broker")
+
+_PRODUCER_IDS_AT_ONCE: Final = 1_000
+_CHECKPOINT_SECONDS: Final = 60.0
+_OFFSETS_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "104857600",
+}
+
+
+class Broker:
+    """One node. ``start`` returns when it serves, ``stop`` when everything is on disk."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        assert config.data_dir is not None, "a broker needs a directory"
+        self.config = config.checked()
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.counters = Counters()
+        self._shift_ms = 0
+        self._path = Path(config.data_dir)
+        self._pending_users: dict[str, str] = {}
+        self._decoy_secret = secrets.token_bytes(32)
+        self._producer_ids = range(0)
+        self._waiting_for_ids: deque[Callable[[int], None]] = deque()
+        self._creating: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._stopped = False
+        self.syncs_in_intervals = config.durability == "interval"
+
+    # --- starting -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the directory, load everything, listen."""
+        self.loop = asyncio.get_running_loop()
+        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._had_journal = (self._path / JOURNAL_FILE).exists()
+        self.journal = Journal(self._path / JOURNAL_FILE)
+        self.catalogue = Catalogue(
+            self.config.topics.configs,
+            topics_max=self.config.limits.topics,
+            partitions_max=self.config.limits.partitions,
+        )
+        self._is_loaded = False
+        directory = LogDirectory.open(
+            str(self._path),
+            now_ms=self.now_ms(),
+            durability=Durability(self.config.durability),
+            config_for=self._config_for,
+            reserve_bytes=self.config.disk_reserve_bytes,
+            node_id=self.node_id,
+            cluster_id=self.config.cluster_id,
+        )
+        self.directory = directory
+        try:
+            self._compose(directory)
+            self._listen()
+        except BaseException:
+            directory.close()
+            raise
+
+    def _config_for(self, topic_name: str) -> LogConfig:
+        # Called while the directory opens, when it is locked: only now may the journal be read.
+        self._load_catalogue()
+        topic = self.catalogue.get(topic_name)
+        return log_config(self.catalogue, topic) if topic is not None else LogConfig()
+
+    def _load_catalogue(self) -> None:
+        if not self._is_loaded:
+            self._is_loaded = True
+            for entry in self.journal.load():
+                self.catalogue.replay(entry)
+
+    def _compose(self, directory: LogDirectory) -> None:
+        self._load_catalogue()
+        if not self._had_journal:
+            self._adopt_topics(directory)
+        self.journal.rewrite(self.catalogue.entries())
+        self.cluster_id = directory.meta["cluster.id"]
+        self.audit = Audit(self._path)
+        self.users = Users(self._path / USERS_FILE)
+        for user, password in self._pending_users.items():
+            self.users.set_password(user, password)
+        self.syncer = Syncer(
+            Durability(self.config.durability), post=self.loop.call_soon_threadsafe
+        )
+        limits = self.config.limits
+        self.waiting = WaitingRoom(self.loop, self.counters, limit=limits.waiting_fetches)
+        self.fetch_sessions = Sessions(limits.fetch_sessions)
+        self.partitions = Partitions(
+            directory,
+            self.catalogue,
+            self.syncer,
+            self.waiting,
+            self.counters,
+            now_ms=self.now_ms,
+            in_background=self.in_background,
+        )
+        self.partitions.drop_strangers()
+        self.groups = Groups(
+            self.loop,
+            self.config.groups,
+            open_partition=self._offsets_partition,
+            syncer=self.syncer,
+            now_ms=self.now_ms,
+            reopen=self.partitions.reopen,
+        )
+        self.groups.load(
+            sorted(tp.partition for tp in directory.partitions if tp.topic == OFFSETS_TOPIC)
+        )
+        self.dispatch = Dispatch(self, limits.elements_per_request)
+
+    def _adopt_topics(self, directory: LogDirectory) -> None:
+        """A directory without our journal: somebody else's log, or ours from a backup."""
+        found: dict[str, list[int]] = {}
+        for tp in directory.partitions:
+            found.setdefault(tp.topic, []).append(tp.partition)
+        for name, numbers in found.items():
+            log = directory.partitions[min(tp for tp in directory.partitions if tp.topic == name)]
+            topic_id = log.topic_id.bytes if log.topic_id is not None else os.urandom(16)
+            configs = _OFFSETS_CONFIGS if name == OFFSETS_TOPIC else {}
+            decided = self.catalogue.decide_create(
+                name, topic_id, max(numbers) + 1, configs, internal=True
+            )
+            assert isinstance(decided, dict), decided
+            self.catalogue.replay(decided)
+
+    def _listen(self) -> None:
+        limits = self.config.limits
+        self.server = Server(
+            self.loop,
+            limits,
+            self.counters,
+            handle=self.dispatch.on_frame,
+            audit=self.audit,
+        )
+        bound: list[BoundListener] = []
+        try:
+            for listener in self.config.listeners:
+                context: ssl.SSLContext | None = None
+                if listener.is_tls:
+                    from shoal.broker.tls import context_for
+
+                    context = context_for(listener)
+                bound.append(bind(listener, context))
+        except BaseException:
+            for each in bound:
+                each.sock.close()
+            raise
+        self.server.start(bound)
+        self._probe = LagProbe(self.loop, self.counters)
+        self._every(_CHECKPOINT_SECONDS, lambda: self.directory.checkpoint(self.now_ms()))
+        self._every(self.config.retention_check_seconds, self._clean)
+        if self.syncs_in_intervals:
+            self._sync_later()
+
+    @property
+    def listeners(self) -> list[BoundListener]:
+        return self.server.listeners
+
+    # --- stopping -----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Take no more requests, answer what is in flight, sync and close everything."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self.server.stop_accepting()
+        self.waiting.finish_all()
+        deadline = self.loop.time() + self.config.shutdown_seconds
+        while self.server.in_flight_bytes and self.loop.time() < deadline:
+            # Groups park joins for minutes; those clients see a cut, as from any restart.
+            if all(self._is_parked(connection) for connection in self.server.connections):
+                break
+            await asyncio.sleep(0.005)
+        self._end_clockwork()
+        self.server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.syncer.close()
+        self.journal.close()
+        self.directory.close()
+        self.audit.close()
+
+    def _is_parked(self, connection: Connection) -> bool:
+        return connection.waits_only_for({11, 14})
+
+    def _end_clockwork(self) -> None:
+        self._probe.stop()
+        self.groups.stop()
+        for timer in self._timers:
+            timer.cancel()
+
+    def abandon(self) -> None:
+        """Drop everything as a crash would: nothing is synced, no marker of a clean stop."""
+        self._stopped = True
+        self._end_clockwork()
+        self.server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        self.directory.release_idle_files()
+        self.directory._lock.release()
+        self.journal.abandon()
+        self.audit.close()
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return time_ns() // 1_000_000 + self._shift_ms
+
+    def shift_clock_ms(self, milliseconds: int) -> None:
+        """Before the start: a clock that was advanced stays advanced."""
+        self._shift_ms = milliseconds
+
+    async def advance(self, milliseconds: int) -> None:
+        """Move the clock forward as if the time had passed: timers fire in their order."""
+        target = self.now_ms() + milliseconds
+        while True:
+            deadline = self.groups.next_deadline()
+            if deadline is None or deadline >= target:
+                break
+            self._shift_ms += max(0, deadline - self.now_ms())
+            self.groups.tick(self.now_ms())
+        self._shift_ms += max(0, target - self.now_ms())
+        self.groups.tick(self.now_ms())
+        await self._run_job(self._clean())
+
+    # --- clockwork --------------------------------------------------------------------------------
+
+    def _every(self, seconds: float, make: Callable[[], Job]) -> None:
+        """Run a job again and again, each time ``seconds`` after it ended."""
+        number = len(self._timers)
+
+        async def run() -> None:
+            await self._run_job(make())
+            if not self._stopped:
+                self._timers[number] = self.loop.call_later(seconds, start)
+
+        def start() -> None:
+            self.spawn(run())
+
+        self._timers.append(self.loop.call_later(seconds, start))
+
+    def _clean(self) -> Job:
+        yield from self.directory.retain(self.now_ms())
+        yield from self.directory.compact(self.now_ms())
+
+    async def _run_job(self, job: Job) -> None:
+        for work in job:
+            if work is None:
+                await asyncio.sleep(0)
+            else:
+                await self.loop.run_in_executor(None, work)
+
+    def _sync_later(self) -> None:
+        self.syncer.sync_dirty()
+        self._timers.append(
+            self.loop.call_later(self.config.sync_interval_ms / 1000.0, self._sync_later)
+        )
+
+    def spawn(self, work: Any) -> None:
+        """Run a coroutine; its failure is logged, not lost."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("background work failed", exc_info=task.exception())
+
+    def in_background(self, work: Callable[[], object]) -> None:
+        async def run() -> None:
+            await self.loop.run_in_executor(None, work)
+
+        self.spawn(run())
+
+    # --- what handlers ask for ------------------------------------------------------------------
+
+    def advertised(self, connection: Connection) -> tuple[str, int]:
+        """The address this client is to use: that of the listener it came through."""
+        listener = connection.listener
+        assert isinstance(listener, BoundListener)
+        return listener.advertised
+
+    def topic_of(self, key: str | bytes) -> Topic | None:
+        return self.catalogue.get(key) if isinstance(key, str) else self.catalogue.by_id(key)
+
+    def new_session(self, connection: Connection) -> Session:
+        listener = connection.listener
+        assert isinstance(listener, BoundListener)
+        principal = ANONYMOUS
+        if isinstance(connection.sock, ssl.SSLSocket) and listener.config.client_ca_file:
+            from shoal.broker.tls import principal_of
+
+            principal = principal_of(connection.sock.getpeercert()) or ANONYMOUS
+        return Session(listener.config.sasl, principal)
+
+    @property
+    def decoy_secret(self) -> bytes:
+        return self._decoy_secret
+
+    def set_users(self, users: Mapping[str, str]) -> None:
+        """Before the start: users to be there when it serves."""
+        self._pending_users.update(users)
+
+    def reload_certificates(self) -> None:
+        """Read certificates again; open connections keep theirs."""
+        from shoal.broker.tls import load
+        from shoal.errors import ConfigError
+
+        for listener in self.listeners:
+            if listener.tls is None:
+                continue
+            try:
+                load(listener.tls, listener.config)
+            except ConfigError as error:
+                logger.error("keeping the old certificate: %s", error)
+            else:
+                logger.info("certificate of port %d read again", listener.port)
+
+    def cut_connections(self) -> None:
+        for connection in list(self.server.connections):
+            connection.close()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The counters, and how much there is of everything."""
+        return self.counters.snapshot() | {
+            "topics": len(self.catalogue),
+            "partitions_open": len(self.directory.partitions),
+            "groups": sum(len(s.coordinator.groups) for s in self.groups.shards.values()),
+            "fetch_sessions": len(self.fetch_sessions),
+            "in_flight_bytes": self.server.in_flight_bytes,
+            "sync_rounds": self.syncer.rounds,
+        }
+
+    # --- changing the catalogue -------------------------------------------------------------------
+
+    def decide_create(
+        self, name: str, partitions: int, configs: Mapping[str, str]
+    ) -> Entry | Refusal:
+        if name in self._creating:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being created."
+        return self.catalogue.decide_create(name, os.urandom(16), partitions, configs)
+
+    async def commit_entries(self, entries: Iterable[Entry]) -> None:
+        """Journal decisions, wait until they are stored, then let them count."""
+        entries = list(entries)
+        created = [entry["name"] for entry in entries if entry["kind"] == "topic"]
+        done: asyncio.Future[None] = self.loop.create_future()
+        for name in created:
+            self._creating[name] = done
+        try:
+            for entry in entries:
+                self.journal.append(entry)
+            if self.config.durability != "os":
+                await self.loop.run_in_executor(None, self.journal.sync)
+            for entry in entries:
+                self._apply(entry)
+        finally:
+            for name in created:
+                del self._creating[name]
+            if not done.done():
+                done.set_result(None)
+
+    def _apply(self, entry: Entry) -> None:
+        deleted = self.catalogue.get(entry["name"]) if entry["kind"] == "delete" else None
+        self.catalogue.replay(entry)
+        if deleted is not None:
+            self.partitions.delete(deleted)
+            self.groups.topics_deleted({deleted.name})
+        elif entry["kind"] == "configs":
+            self.partitions.reconfigure(self.catalogue.get(entry["name"]))
+        elif entry["kind"] == "broker_configs":
+            self.partitions.reconfigure()
+
+    async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """For tests and the command line: raises what the protocol would answer."""
+        decided = self.decide_create(name, partitions, configs)
+        if isinstance(decided, tuple):
+            raise BrokerError(*decided)
+        await self.commit_entries([decided])
+
+    def create_missing(self, names: list[str], then: Callable[[], None]) -> None:
+        """Create topics by default settings, as far as that is allowed; call ``then`` after."""
+
+        async def run() -> None:
+            entries = []
+            for name in dict.fromkeys(names):
+                if name == OFFSETS_TOPIC:
+                    self._ensure_offsets_topic()
+                    continue
+                if (pending := self._creating.get(name)) is not None:
+                    await asyncio.shield(pending)
+                    continue
+                decided = self.decide_create(name, self.config.topics.partitions, {})
+                if isinstance(decided, dict):
+                    entries.append(decided)
+            if entries:
+                await self.commit_entries(entries)
+            then()
+
+        self.spawn(run())
+
+    def _ensure_offsets_topic(self) -> Topic:
+        """Made by the first group. Its entry need not be awaited: its logs speak for it."""
+        topic = self.catalogue.get(OFFSETS_TOPIC)
+        if topic is None:
+            decided = self.catalogue.decide_create(
+                OFFSETS_TOPIC,
+                os.urandom(16),
+                self.config.groups.offsets_partitions,
+                _OFFSETS_CONFIGS,
+                internal=True,
+            )
+            assert isinstance(decided, dict), decided
+            self.journal.append(decided)
+            self.catalogue.replay(decided)
+            if self.config.durability != "os":
+                self.in_background(self.journal.sync)
+            topic = self.catalogue.get(OFFSETS_TOPIC)
+            assert topic is not None
+        return topic
+
+    def _offsets_partition(self, number: int) -> Partition | ErrorCode:
+        return self.partitions.get(self._ensure_offsets_topic(), number)
+
+    def new_producer_id(self, then: Callable[[int], None]) -> None:
+        """An id never given before, also not before a crash: blocks are journaled first."""
+        if self._producer_ids:
+            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+            then(first)
+            return
+        self._waiting_for_ids.append(then)
+        if len(self._waiting_for_ids) == 1:
+            self.spawn(self._reserve_producer_ids())
+
+    async def _reserve_producer_ids(self) -> None:
+        start = self.catalogue.next_producer_id
+        end = start + _PRODUCER_IDS_AT_ONCE
+        await self.commit_entries([{"kind": "producer_ids", "next": end}])
+        self._producer_ids = range(start, end)
+        waiting, self._waiting_for_ids = self._waiting_for_ids, deque()
+        for then in waiting:
+            self.new_producer_id(then)

@@ -1,0 +1,290 @@
+"""The shell around the group coordinators: one per partition of ``__consumer_offsets``.
+
+Rule: a coordinator decides; this file appends what it decided, lets it replay that, and sends
+its replies in order once everything appended before them is stored. It reads the clock and sets
+the timers, and it knows nothing about groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+from uuid import uuid4
+
+from shoal.broker.config import GroupSettings
+from shoal.broker.partitions import Partition
+from shoal.errors import ErrorCode
+from shoal.group.config import GroupConfig
+from shoal.group.coordinator import Coordinator, partition_for
+from shoal.group.decision import Decision, Reply
+from shoal.group.journal import JournalRecord, decode, encode
+from shoal.group.refusals import refuse, response_error
+from shoal.log.durability import Syncer
+from shoal.log.partition import Origin
+from shoal.records.batch import decode_batch, encode_batch, iter_headers
+
+logger = logging.getLogger("shoal.broker.groups")
+
+_LOAD_BYTES = 4 << 20
+_RETRY_LOAD_SECONDS = 1.0
+
+
+class Ticket(Protocol):
+    """Where a reply goes: a call, or somebody who gathers the replies of several shards."""
+
+    def reply(self, response: Any) -> None: ...
+
+
+class Shard:
+    """One partition of the offsets topic: its log and its coordinator."""
+
+    def __init__(
+        self,
+        number: int,
+        partition: Partition,
+        config: GroupConfig,
+        syncer: Syncer,
+        now_ms: Callable[[], int],
+        reopen: Callable[[Partition], Partition],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.number = number
+        self.partition = partition
+        self._config = config
+        self._syncer = syncer
+        self._now_ms = now_ms
+        self._reopen = reopen
+        self._loop = loop
+        self._failed = False
+        self.coordinator = self._new_coordinator()
+
+    def _new_coordinator(self) -> Coordinator:
+        return Coordinator(self._config, new_id=lambda: str(uuid4()), partition=self.number)
+
+    def load(self) -> None:
+        """Replay the log and begin to serve."""
+        coordinator = self.coordinator
+        for offset, record in _records(self.partition):
+            coordinator.replay(record, offset)
+        self._settle(coordinator.loaded(self._now_ms()))
+
+    def handle(
+        self, request: Any, *, version: int, client: tuple[str | None, str], ticket: Ticket
+    ) -> None:
+        self._settle(
+            self.coordinator.handle(
+                request,
+                version=version,
+                client_id=client[0],
+                client_host=client[1],
+                ticket=ticket,
+                now_ms=self._now_ms(),
+            )
+        )
+
+    def tick(self, now_ms: int) -> None:
+        """Everything that is due, one journal at a time."""
+        while (deadline := self.coordinator.next_deadline()) is not None and deadline <= now_ms:
+            self._settle(self.coordinator.tick(now_ms))
+
+    def topics_deleted(self, names: set[str]) -> None:
+        self._settle(self.coordinator.topics_deleted(names, self._now_ms()))
+
+    def _settle(self, decision: Decision) -> None:
+        if decision.journal:
+            decision = self._append(decision)
+        for event in decision.events:
+            logger.info(
+                "group %s generation %d: %s (%s)%s",
+                event.group_id,
+                event.generation,
+                event.kind.value,
+                event.cause,
+                f" {event.member_id}" if event.member_id else "",
+            )
+        if decision.replies:
+            self._send_when_stored(decision.replies)
+
+    def _append(self, decision: Decision) -> Decision:
+        now_ms = self._now_ms()
+        batch = encode_batch(
+            [(key, value, (), now_ms) for key, value in map(encode, decision.journal)]
+        )
+        result = self.partition.append(bytearray(batch), now_ms, origin=Origin.BROKER)
+        if result.error is not ErrorCode.NONE:
+            logger.error("cannot write to %s: %s", self.partition.topic_partition, result.detail)
+            return self.coordinator.append_failed(decision, result.error, now_ms)
+        self.coordinator.replay_all(decision.journal, result.base_offset)
+        return decision
+
+    def _send_when_stored(self, replies: tuple[Reply, ...]) -> None:
+        log = self.partition.log
+        if log.high_watermark >= log.end_offset and log.fenced is None:
+            for reply in replies:
+                reply.ticket.reply(reply.response)
+            return
+
+        def stored(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                for reply in replies:
+                    reply.ticket.reply(reply.response)
+                return
+            answer = response_error(error)
+            for reply in replies:
+                reply.ticket.reply(refuse(reply.response, answer))
+            self._fail()
+
+        self._syncer.register(log, log.end_offset, stored)
+
+    def _fail(self) -> None:
+        """A record is not stored after all: memory is ahead of the disk, so start over."""
+        if self._failed:
+            return
+        self._failed = True
+        decision = self.coordinator.unload(self._now_ms())
+        for reply in decision.replies:
+            reply.ticket.reply(reply.response)
+        self._loop.call_later(_RETRY_LOAD_SECONDS, self._load_again)
+
+    def _load_again(self) -> None:
+        try:
+            self.partition = self._reopen(self.partition)
+        except OSError as error:
+            logger.error("cannot open %s again: %s", self.partition.topic_partition, error)
+            self._loop.call_later(_RETRY_LOAD_SECONDS, self._load_again)
+            return
+        self.coordinator = self._new_coordinator()
+        self.load()
+        self._failed = False
+
+
+def _records(partition: Partition) -> Iterable[tuple[int, JournalRecord]]:
+    log = partition.log
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        found = log.read(offset, _LOAD_BYTES)
+        if found.error is not ErrorCode.NONE or not found.size:
+            logger.error("%s cannot be read at offset %d", partition.topic_partition, offset)
+            return
+        data = found.read_bytes()
+        for position, header in iter_headers(data):
+            if not header.is_control:
+                for raw in decode_batch(data, position):
+                    record = decode(raw.key or b"", raw.value)
+                    if record is not None:
+                        yield raw.offset, record
+            offset = header.next_offset
+
+
+class Groups:
+    """Every coordinator of this broker, and the timer that wakes them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: GroupSettings,
+        *,
+        open_partition: Callable[[int], Partition | ErrorCode],
+        syncer: Syncer,
+        now_ms: Callable[[], int],
+        reopen: Callable[[Partition], Partition],
+    ) -> None:
+        self._loop = loop
+        self._count = settings.offsets_partitions
+        self._open_partition = open_partition
+        self._syncer = syncer
+        self._now_ms = now_ms
+        self._reopen = reopen
+        self._config = GroupConfig(
+            group_min_session_timeout_ms=settings.min_session_timeout_ms,
+            group_max_session_timeout_ms=settings.max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms,
+            group_max_size=settings.max_size,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            offsets_retention_minutes=settings.offsets_retention_minutes,
+        )
+        self.shards: dict[int, Shard] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+
+    def load(self, numbers: Iterable[int]) -> None:
+        """Load the shards whose partitions hold something."""
+        for number in numbers:
+            self._shard(number)
+
+    def shard_of(self, group_id: str) -> Shard | ErrorCode:
+        return self._shard(partition_for(group_id, self._count))
+
+    def _shard(self, number: int) -> Shard | ErrorCode:
+        found = self.shards.get(number)
+        if found is not None:
+            return found
+        partition = self._open_partition(number)
+        if isinstance(partition, ErrorCode):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard = Shard(
+            number, partition, self._config, self._syncer, self._now_ms, self._reopen, self._loop
+        )
+        self.shards[number] = shard
+        shard.load()
+        self._arm(shard)
+        return shard
+
+    def ask(
+        self,
+        group_id: str,
+        request: Any,
+        *,
+        version: int,
+        client: tuple[str | None, str],
+        ticket: Ticket,
+    ) -> ErrorCode:
+        """Give a request to the coordinator of its group; the ticket gets the reply."""
+        shard = self.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        shard.handle(request, version=version, client=client, ticket=ticket)
+        self._arm(shard)
+        return ErrorCode.NONE
+
+    def topics_deleted(self, names: set[str]) -> None:
+        for shard in self.shards.values():
+            shard.topics_deleted(names)
+            self._arm(shard)
+
+    # --- time -----------------------------------------------------------------------------
+
+    def _arm(self, shard: Shard) -> None:
+        deadline = shard.coordinator.next_deadline()
+        if deadline is not None and (self._armed_ms is None or deadline < self._armed_ms):
+            self._set_timer(deadline)
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ms = deadline_ms
+        delay = max(0, deadline_ms - self._now_ms()) / 1000.0
+        self._timer = self._loop.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = self._armed_ms = None
+        self.tick(self._now_ms())
+
+    def tick(self, now_ms: int) -> None:
+        """Let every coordinator do what is due, and set the timer for what comes next."""
+        for shard in self.shards.values():
+            shard.tick(now_ms)
+        deadline = self.next_deadline()
+        if deadline is not None:
+            self._set_timer(deadline)
+
+    def next_deadline(self) -> int | None:
+        deadlines = [shard.coordinator.next_deadline() for shard in self.shards.values()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

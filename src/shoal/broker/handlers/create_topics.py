@@ -1,0 +1,108 @@
+"""CreateTopics: one journal entry per topic, answered when they are stored.
+
+One node holds one replica: a replication factor above 1 is refused as Kafka refuses it when
+there are too few brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.broker.journal import Entry
+from shoal.broker.topic_configs import TOPIC_CONFIGS, ConfigSource
+from shoal.broker.topics import Refusal
+from shoal.errors import ErrorCode
+from shoal.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+
+_Result = CreateTopicsResponse.CreatableTopicResult
+
+
+async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    names = [topic.name for topic in request.topics]
+    results: dict[int, _Result] = {}
+    entries: list[Entry] = []
+    for number, topic in enumerate(request.topics):
+        if names.count(topic.name) > 1:
+            decided: Entry | Refusal = (
+                ErrorCode.INVALID_REQUEST,
+                f"Duplicate topic name: {topic.name}",
+            )
+        else:
+            decided = _decide(broker, topic)
+        if isinstance(decided, tuple):
+            results[number] = _Result(
+                name=topic.name, error_code=decided[0], error_message=decided[1]
+            )
+            continue
+        entries.append(decided)
+        results[number] = _created(broker, decided)
+    if not request.validate_only and entries:
+        await broker.commit_entries(entries)
+        for entry in entries:
+            broker.audit("topic created", user=call.session.principal, topic=entry["name"])
+    return CreateTopicsResponse(topics=[results[number] for number in range(len(names))])
+
+
+def _decide(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> Entry | Refusal:
+    configs = {item.name: item.value for item in topic.configs}
+    if any(value is None for value in configs.values()):
+        return ErrorCode.INVALID_CONFIG, "a configuration value must not be null"
+    partitions = topic.num_partitions
+    if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            return (
+                ErrorCode.INVALID_REQUEST,
+                "Both the replica assignment and a count or factor were given.",
+            )
+        if fault := _assignment_fault(broker, topic):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault
+        partitions = len(topic.assignments)
+    elif topic.replication_factor not in (-1, 1):
+        return (
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {topic.replication_factor} time(s): "
+            "this broker is one node without replication.",
+        )
+    elif partitions == -1:
+        partitions = broker.config.topics.partitions
+    plain = {name: value for name, value in configs.items() if value is not None}
+    return broker.decide_create(topic.name, partitions, plain)
+
+
+def _assignment_fault(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> str:
+    indexes = sorted(item.partition_index for item in topic.assignments)
+    if indexes != list(range(len(indexes))):
+        return "partitions should be a consecutive 0-based integer sequence."
+    if any(list(item.broker_ids) != [broker.node_id] for item in topic.assignments):
+        return f"this broker is one node, {broker.node_id}; it holds the only replica."
+    return ""
+
+
+def _created(broker: Broker, entry: Entry) -> _Result:
+    return _Result(
+        name=entry["name"],
+        topic_id=bytes.fromhex(entry["id"]),
+        num_partitions=entry["partitions"],
+        replication_factor=1,
+        configs=[
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=name,
+                value=entry["configs"].get(name, broker.catalogue.default(name)),
+                config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG
+                if name in entry["configs"]
+                else ConfigSource.DEFAULT_CONFIG,
+            )
+            for name in TOPIC_CONFIGS
+        ],
+    )
+
+
+def refuse(request: CreateTopicsRequest, code: ErrorCode, version: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[_Result(name=topic.name, error_code=code) for topic in request.topics]
+    )

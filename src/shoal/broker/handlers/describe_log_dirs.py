@@ -1,0 +1,48 @@
+"""DescribeLogDirs: the one data directory, its partitions' sizes, and the room left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.errors import ErrorCode
+from shoal.wire.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+
+_Topic = DescribeLogDirsResponse.Topic
+_Partition = DescribeLogDirsResponse.Partition
+
+
+def handle(broker: Broker, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if request.topics is None:
+        wanted = {topic.name: range(topic.partition_count) for topic in broker.catalogue}
+    else:
+        wanted = {topic.topic: topic.partitions for topic in request.topics}  # type: ignore[misc]
+    topics = []
+    for name, indexes in wanted.items():
+        topic = broker.catalogue.get(name)
+        if topic is None:
+            continue
+        partitions = []
+        for index in indexes:
+            found = broker.partitions.get(topic, index)
+            if not isinstance(found, ErrorCode):
+                partitions.append(
+                    _Partition(partition_index=index, partition_size=found.log.size_bytes)
+                )
+        if partitions:
+            topics.append(_Topic(name=name, partitions=partitions))
+    total, usable = broker.partitions.disk_space()
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResponse.Result(
+                log_dir=broker.partitions.root,
+                topics=topics,
+                total_bytes=total,
+                usable_bytes=usable,
+            )
+        ]
+    )

@@ -1,0 +1,225 @@
+"""Fetch: batches from the logs, as ranges of files, now or when there is enough.
+
+A reply holds no data: each partition's records are a range of a segment file that the connection
+sends by itself. Small ranges are read at once, because a system call costs more than their copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.broker.fetch_sessions import FetchContext, FetchPartition, Key
+from shoal.errors import ErrorCode
+from shoal.log.partition import ReadResult
+from shoal.types import TopicPartition
+from shoal.wire.apis.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+    from shoal.log.disk import File
+
+_COPY_BELOW_BYTES: Final = 16 << 10
+_WAIT_MAX_MS: Final = 600_000
+_Data = FetchResponse.PartitionData
+
+
+class Slice:
+    """A range of a segment file. It holds the file, so the range outlives the segment."""
+
+    __slots__ = ("_file", "fd", "position", "size_bytes")
+
+    def __init__(self, file: File, fd: int, position: int, size_bytes: int) -> None:
+        self._file: File | None = file
+        self.fd = fd
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def release(self) -> None:
+        self._file = None
+
+
+def handle(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse | None:
+    replica = request.replica_state.replica_id if request.replica_state else request.replica_id
+    if replica >= 0:
+        # Only brokers are replicas, and there are no others (CVE-2018-1288).
+        return refuse(request, ErrorCode.INVALID_REQUEST, call.api_version)
+    by_id = call.api_version >= 13
+    context = broker.fetch_sessions.open(
+        session_id=request.session_id if call.api_version >= 7 else 0,
+        session_epoch=request.session_epoch if call.api_version >= 7 else -1,
+        wanted=_wanted(request, by_id=by_id),
+        forgotten=_forgotten(request, by_id=by_id),
+        uses_topic_ids=by_id,
+        now_ms=broker.now_ms(),
+    )
+    if isinstance(context, ErrorCode):
+        return FetchResponse(error_code=context)
+    attempt = _Attempt(broker, call, request, context)
+    if attempt.is_satisfied or request.max_wait_ms <= 0 or broker.waiting.is_full:
+        return attempt.response()
+    attempt.wait()
+    return None
+
+
+def _wanted(request: FetchRequest, *, by_id: bool) -> list[FetchPartition]:
+    return [
+        FetchPartition(
+            topic.topic_id if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.log_start_offset,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterable[Key]:
+    return [
+        (topic.topic_id if by_id else topic.topic, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+class _Attempt:
+    """One look at the logs for a request, and another one after a wait."""
+
+    def __init__(
+        self, broker: Broker, call: Call, request: FetchRequest, context: FetchContext
+    ) -> None:
+        self._broker = broker
+        self._call = call
+        self._request = request
+        self._context = context
+        self._max_bytes = min(max(request.max_bytes, 0), broker.config.limits.fetch_bytes)
+        self._results: list[tuple[FetchPartition, _Data]] = []
+        self._watched: list[TopicPartition] = []
+        self._size = 0
+        self._failed = False
+        self._look()
+
+    @property
+    def is_satisfied(self) -> bool:
+        return self._failed or self._size >= self._request.min_bytes or not self._results
+
+    def _look(self) -> None:
+        self._watched = []
+        self._size = 0
+        self._results = [(wanted, self._read(wanted)) for wanted in self._context.partitions]
+
+    def _read(self, wanted: FetchPartition) -> _Data:
+        topic = self._broker.topic_of(wanted.topic)
+        if topic is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if isinstance(wanted.topic, bytes):
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            return self._refused(wanted, unknown)
+        partition = self._broker.partitions.get(topic, wanted.partition)
+        if isinstance(partition, ErrorCode):
+            return self._refused(wanted, partition)
+        log = partition.log
+        if (fault := partition.epoch_fault(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+            return self._refused(wanted, fault)
+        room = min(self._max_bytes - self._size, wanted.max_bytes)
+        # The first batch is returned whatever its size, or a large one would stop the consumer.
+        found = log.read(wanted.fetch_offset, max(room, 0), min_one_batch=self._size == 0)
+        if found.error is not ErrorCode.NONE:
+            return self._refused(wanted, found.error, log.high_watermark, log.start_offset)
+        self._watched.append(partition.topic_partition)
+        self._size += found.size
+        return _Data(
+            partition_index=wanted.partition,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.high_watermark,
+            log_start_offset=found.log_start_offset,
+            records=_records(found),
+        )
+
+    def _refused(
+        self, wanted: FetchPartition, code: ErrorCode, high_watermark: int = -1, start: int = -1
+    ) -> _Data:
+        self._failed = True
+        return _Data(
+            partition_index=wanted.partition,
+            error_code=code,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=start,
+        )
+
+    def wait(self) -> None:
+        waiter = self._broker.waiting.wait(
+            self._watched,
+            missing_bytes=self._request.min_bytes - self._size,
+            timeout_ms=min(self._request.max_wait_ms, _WAIT_MAX_MS),
+            wake=self._woken,
+        )
+        self._results = []
+        self._call.wake = waiter.finish
+
+    def _woken(self) -> None:
+        if not self._call.is_open:
+            return
+        self._call.wake = None
+        self._look()
+        self._call.reply(self.response())
+
+    def response(self) -> FetchResponse:
+        context = self._context
+        topics: dict[str | bytes, FetchResponse.FetchableTopicResponse] = {}
+        for wanted, data in self._results:
+            if not context.worth_sending(
+                wanted,
+                error=ErrorCode.of(data.error_code),
+                has_records=bool(data.records),
+                high_watermark=data.high_watermark,
+                last_stable_offset=data.last_stable_offset,
+                log_start_offset=data.log_start_offset,
+            ):
+                continue
+            entry = topics.get(wanted.topic)
+            if entry is None:
+                entry = topics[wanted.topic] = _topic_entry(wanted.topic)
+            entry.partitions.append(data)  # type: ignore[attr-defined]
+        return FetchResponse(session_id=context.session_id, responses=list(topics.values()))
+
+
+def _topic_entry(topic: str | bytes) -> FetchResponse.FetchableTopicResponse:
+    if isinstance(topic, bytes):
+        return FetchResponse.FetchableTopicResponse(topic_id=topic, partitions=[])
+    return FetchResponse.FetchableTopicResponse(topic=topic, partitions=[])
+
+
+def _records(found: ReadResult) -> Any:
+    if found.file is None:
+        # Empty, not null: librdkafka takes null for a broken message set.
+        return b""
+    fd = found.file.fd
+    if fd is None or found.size < _COPY_BELOW_BYTES:
+        return found.read_bytes()
+    return Slice(found.file, fd, found.position, found.size)
+
+
+def refuse(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+    if version >= 7:
+        return FetchResponse(error_code=code)
+    return FetchResponse(
+        responses=[
+            FetchResponse.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    _Data(partition_index=p.partition, error_code=code, high_watermark=-1)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

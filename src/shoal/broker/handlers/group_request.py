@@ -1,0 +1,79 @@
+"""How a request reaches the coordinators: to one of them, or in parts to several.
+
+Rule: the parts of a request go to the shards of their groups, the replies come back here, and one
+reply leaves, in the order of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+
+def ask(broker: Broker, call: Call, group_id: str, request: Any, ticket: Any = None) -> ErrorCode:
+    """Hand a request to the group's coordinator; the reply goes to the call or the ticket."""
+    return broker.groups.ask(
+        group_id,
+        request,
+        version=call.api_version,
+        client=(call.client_id, call.client_host),
+        ticket=call if ticket is None else ticket,
+    )
+
+
+class Gathering:
+    """Waits for the replies of several coordinators, then calls ``finish`` with all of them."""
+
+    def __init__(self, finish: Callable[[list[Any]], None]) -> None:
+        self._finish = finish
+        self._replies: list[Any] = []
+        self._left = 1
+
+    def ticket(self) -> _Part:
+        number = len(self._replies)
+        self._replies.append(None)
+        self._left += 1
+        return _Part(self, number)
+
+    def take(self, number: int, response: Any) -> None:
+        self._replies[number] = response
+        self.close()
+
+    def close(self) -> None:
+        """Everything is asked: from here on the last reply ends it."""
+        self._left -= 1
+        if self._left == 0:
+            self._finish(self._replies)
+
+
+class _Part:
+    __slots__ = ("_gathering", "_number")
+
+    def __init__(self, gathering: Gathering, number: int) -> None:
+        self._gathering = gathering
+        self._number = number
+
+    def reply(self, response: Any) -> None:
+        self._gathering.take(self._number, response)
+
+
+def ask_each(
+    broker: Broker,
+    call: Call,
+    parts: Iterable[tuple[str, Any, Callable[[ErrorCode], Any]]],
+    finish: Callable[[list[Any]], None],
+) -> None:
+    """Ask (group id, request, answer if there is no coordinator) for every part."""
+    gathering = Gathering(finish)
+    for group_id, request, otherwise in parts:
+        ticket = gathering.ticket()
+        error = ask(broker, call, group_id, request, ticket)
+        if error is not ErrorCode.NONE:
+            ticket.reply(otherwise(error))
+    gathering.close()

@@ -1,0 +1,17 @@
+"""OffsetDelete: the coordinator of the group decides (``group/``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.broker.handlers.group_request import ask
+from shoal.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+
+def handle(broker: Broker, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
+    error = ask(broker, call, request.group_id, request)
+    return OffsetDeleteResponse(error_code=error) if error else None

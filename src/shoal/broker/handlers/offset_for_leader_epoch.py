@@ -1,0 +1,69 @@
+"""OffsetForLeaderEpoch: where an epoch ends, so that a consumer can see that its log was cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.errors import ErrorCode
+from shoal.wire.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+_Answer = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(
+    broker: Broker,
+    call: Call,
+    request: OffsetForLeaderEpochRequest,
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_look_up(broker, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(
+    broker: Broker, name: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> _Answer:
+    topic = broker.catalogue.get(name)
+    if topic is None:
+        return _Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = broker.partitions.get(topic, wanted.partition)
+    if isinstance(partition, ErrorCode):
+        return _Answer(partition=wanted.partition, error_code=partition)
+    if (fault := partition.epoch_fault(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+        return _Answer(partition=wanted.partition, error_code=fault)
+    found = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    if found is None:
+        return _Answer(partition=wanted.partition)
+    return _Answer(partition=wanted.partition, leader_epoch=found[0], end_offset=found[1])
+
+
+def refuse(
+    request: OffsetForLeaderEpochRequest,
+    code: ErrorCode,
+    version: int,
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _Answer(partition=wanted.partition, error_code=code)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,93 @@
+"""SaslAuthenticate: one token of the exchange, checked and answered.
+
+A refusal is answered late and the connection is closed after it, so that guessing is slow. The
+client is told only that it failed; why goes to the audit log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shoal.broker.sasl import AuthenticationRefusedError, PasswordCheck, Stage
+from shoal.broker.scram import password_matches
+from shoal.errors import ErrorCode
+from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from shoal.broker.broker import Broker
+    from shoal.broker.dispatch import Call
+
+
+async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -> Any:
+    if call.session.stage is not Stage.TOKENS:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received out of order",
+        )
+    try:
+        answer = await _step(broker, call, bytes(request.auth_bytes))
+    except AuthenticationRefusedError as error:
+        _refused(broker, call, str(error))
+        response = SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message="Authentication failed: invalid credentials",
+        )
+        broker.loop.call_later(_delay(broker), _reply_and_close, call, response)
+        return None
+    return SaslAuthenticateResponse(auth_bytes=answer)
+
+
+def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
+    """After SaslHandshake v0 tokens come bare: a length and the token, both ways."""
+
+    async def run() -> None:
+        try:
+            answer = await _step(broker, call, token)
+        except AuthenticationRefusedError as error:
+            _refused(broker, call, str(error))
+            broker.loop.call_later(_delay(broker), call.connection.close)
+            return
+        call.send([len(answer).to_bytes(4) + answer])
+
+    broker.spawn(run())
+
+
+async def _step(broker: Broker, call: Call, token: bytes) -> bytes:
+    session = call.session
+    found = session.step(token, broker.users, broker.decoy_secret)
+    if isinstance(found, PasswordCheck):
+        if found.credential is None:
+            raise AuthenticationRefusedError("wrong user or password")
+        # Deriving the key takes milliseconds: not on the loop.
+        matches = await broker.loop.run_in_executor(
+            None, password_matches, found.credential, found.password
+        )
+        if not matches:
+            raise AuthenticationRefusedError("wrong user or password")
+        session.passed(found.user)
+        found = b""
+    if session.is_authenticated:
+        broker.server.authenticated(call.connection)
+        broker.audit("authenticated", peer=call.connection.peer_host, user=session.principal)
+    return found
+
+
+def _refused(broker: Broker, call: Call, reason: str) -> None:
+    broker.counters.refused["authentication"] += 1
+    broker.audit(
+        "authentication refused",
+        peer=call.connection.peer_host,
+        user=call.session.claimed_user,
+        mechanism=call.session.mechanism,
+        reason=reason,
+    )
+
+
+def _delay(broker: Broker) -> float:
+    return broker.config.limits.failed_authentication_delay_seconds
+
+
+def _reply_and_close(call: Call, response: SaslAuthenticateResponse) -> None:
+    if call.is_open:
+        call.reply(response)
+        call.connection.close_when_flushed()

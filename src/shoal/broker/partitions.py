@@ -1,0 +1,186 @@
+"""The partitions this broker serves: a log each, opened or created when first used.
+
+Rule: a topic exists when the catalogue says so; its logs follow. A partition without a log is an
+empty partition, and its log is made by the first request that needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from shoal.broker.counters import Counters
+from shoal.broker.topics import INTERNAL_TOPICS, Catalogue, Topic
+from shoal.broker.waiting import WaitingRoom
+from shoal.errors import ErrorCode
+from shoal.log.config import LogConfig
+from shoal.log.directory import LogDirectory
+from shoal.log.durability import Syncer
+from shoal.log.partition import AppendResult, Origin, PartitionLog
+from shoal.types import TopicPartition
+
+logger = logging.getLogger("shoal.broker.partitions")
+
+
+class Partition:
+    """A log and what the broker keeps beside it."""
+
+    __slots__ = ("_arrived", "_counters", "_waiting", "log", "topic_partition")
+
+    def __init__(self, log: PartitionLog, waiting: WaitingRoom, counters: Counters) -> None:
+        self.log = log
+        self.topic_partition = log.topic_partition
+        self._waiting = waiting
+        self._counters = counters
+        # Bytes appended that nobody may read yet.
+        self._arrived = 0
+        log.on_advance = self._on_advance
+
+    def append(
+        self,
+        data: bytes | bytearray | memoryview,
+        now_ms: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendResult:
+        self._arrived += len(data)
+        result = self.log.append(data, now_ms=now_ms, origin=origin)
+        if result.error is not ErrorCode.NONE or result.duplicate:
+            self._arrived = max(0, self._arrived - len(data))
+        else:
+            self._counters.batches_appended += 1
+            self._counters.records_bytes_appended += len(data)
+        return result
+
+    def _on_advance(self, log: PartitionLog) -> None:
+        if log.fenced is not None:
+            logger.error("%s takes no more records: %s", self.topic_partition, log.fenced)
+            self._waiting.disturb(self.topic_partition)
+            return
+        arrived, self._arrived = self._arrived, 0
+        self._waiting.arrived(self.topic_partition, arrived)
+
+    def epoch_fault(self, current_leader_epoch: int) -> ErrorCode:
+        """A client that knows another leader epoch has old metadata, or newer than ours."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.log.leader_epoch:
+            return ErrorCode.NONE
+        if current_leader_epoch < self.log.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class Partitions:
+    """All partitions, by topic and number."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        catalogue: Catalogue,
+        syncer: Syncer,
+        waiting: WaitingRoom,
+        counters: Counters,
+        *,
+        now_ms: Callable[[], int],
+        in_background: Callable[[Callable[[], object]], None],
+    ) -> None:
+        self.directory = directory
+        self._catalogue = catalogue
+        self._syncer = syncer
+        self._waiting = waiting
+        self._counters = counters
+        self._now_ms = now_ms
+        self._in_background = in_background
+        self._open: dict[tuple[str, int], Partition] = {}
+        for log in directory.partitions.values():
+            self._adopt(log)
+
+    @property
+    def root(self) -> str:
+        return self.directory.disk.root
+
+    def disk_space(self) -> tuple[int, int]:
+        """(total, usable) bytes of the file system."""
+        return self.directory.disk.total_bytes(), self.directory.disk.free_bytes()
+
+    def _adopt(self, log: PartitionLog) -> Partition:
+        partition = Partition(log, self._waiting, self._counters)
+        self._open[log.topic_partition] = partition
+        return partition
+
+    def get(self, topic: Topic, index: int) -> Partition | ErrorCode:
+        """The partition, made if it was never used, or why it cannot be served."""
+        found = self._open.get((topic.name, index))
+        if found is not None:
+            return found
+        if not 0 <= index < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_partition = TopicPartition(topic.name, index)
+        if topic_partition in self.directory.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            log = self.directory.create(
+                topic_partition,
+                now_ms=self._now_ms(),
+                config=self._log_config(topic),
+                topic_id=UUID(bytes=topic.id),
+            )
+        except OSError as error:
+            logger.error("cannot create %s: %s", topic_partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return self._adopt(log)
+
+    def leader_epoch(self, name: str, index: int) -> int:
+        """Without making a log: a partition nobody used yet is in its first epoch."""
+        found = self._open.get((name, index))
+        return found.log.leader_epoch if found is not None else 0
+
+    def reopen(self, partition: Partition) -> Partition:
+        """Open a fenced log anew; it is scanned again from where it was surely stored."""
+        log = self.directory.reopen(partition.topic_partition, now_ms=self._now_ms())
+        return self._adopt(log)
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        return log_config(self._catalogue, topic)
+
+    def reconfigure(self, topic: Topic | None = None) -> None:
+        """Topic (or, without one, broker) configurations changed: tell the open logs."""
+        for (name, _), partition in self._open.items():
+            owner = self._catalogue.get(name)
+            if owner is not None and topic in (None, owner):
+                partition.log.config = self._log_config(owner)
+
+    def delete(self, topic: Topic) -> None:
+        """Take a deleted topic's logs away; their files are removed in the background."""
+        for index in range(topic.partition_count):
+            partition = self._open.pop((topic.name, index), None)
+            if partition is not None:
+                self._drop(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        self._syncer.forget(partition.log)
+        try:
+            remove = self.directory.delete(partition.topic_partition)
+        except OSError as error:
+            logger.error("cannot delete %s: %s", partition.topic_partition, error)
+        else:
+            self._in_background(remove)
+        self._waiting.disturb(partition.topic_partition)
+
+    def drop_strangers(self) -> None:
+        """Remove logs of topics that were deleted just before a crash, or made anew since."""
+        for key, partition in list(self._open.items()):
+            topic = self._catalogue.get(key[0])
+            log_id = partition.log.topic_id
+            is_ours = topic is not None and (log_id is None or log_id.bytes == topic.id)
+            if is_ours or key[0] in INTERNAL_TOPICS:
+                continue
+            logger.warning("removing %s: its topic was deleted", partition.topic_partition)
+            del self._open[key]
+            self._drop(partition)
+
+
+def log_config(catalogue: Catalogue, topic: Topic) -> LogConfig:
+    """The log's settings out of Kafka's names; what the log does not use it does not get."""
+    known = LogConfig().to_properties()
+    return LogConfig.from_properties({name: catalogue.config(topic, name) for name in known})

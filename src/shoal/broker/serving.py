@@ -1,0 +1,115 @@
+"""Run a broker as a process: the ready line, signals, logs, the end.
+
+Rule: the first line on standard output is the ready line and it comes when a client can be
+served, not before; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from time import perf_counter
+
+from shoal.broker.broker import Broker
+from shoal.broker.config import BrokerConfig
+
+logger = logging.getLogger("shoal.broker")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and the traceback if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def set_up_logging(level: str, log_format: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root = logging.getLogger("shoal")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+
+
+def run(config: BrokerConfig, *, json_output: bool = False) -> None:
+    """Serve until a signal says stop."""
+    asyncio.run(_serve(config, json_output=json_output))
+
+
+async def _serve(config: BrokerConfig, *, json_output: bool) -> None:
+    began = perf_counter()
+    broker = Broker(config)
+    await broker.start()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_stop() -> None:
+        if stop.is_set():
+            # The second Ctrl-C: the user does not want to wait.
+            logger.warning("stopping at once")
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
+    loop.add_signal_handler(
+        signal.SIGUSR1, lambda: print(json.dumps(broker.snapshot()), file=sys.stderr, flush=True)
+    )
+    _announce(broker, seconds=perf_counter() - began, json_output=json_output)
+    try:
+        await stop.wait()
+    finally:
+        await broker.stop()
+
+
+def _announce(broker: Broker, *, seconds: float, json_output: bool) -> None:
+    addresses = [f"{listener.host}:{listener.port}" for listener in broker.listeners]
+    if not json_output:
+        for address in addresses:
+            print(f"ready {address}", flush=True)
+        return
+    print(
+        json.dumps(
+            {
+                "ready": addresses[0],
+                "listeners": addresses,
+                "cluster_id": broker.cluster_id,
+                "node_id": broker.node_id,
+                "pid": os.getpid(),
+                "start_ms": round(seconds * 1e3, 1),
+                "since_process_start_ms": _since_process_start_ms(),
+                "durability": broker.config.durability,
+                "replication": 1,
+            }
+        ),
+        flush=True,
+    )
+
+
+def _since_process_start_ms() -> float | None:
+    """Age of this process, interpreter start and imports included (Linux)."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read().rsplit(b")", 1)[1].split()[19])
+        with open("/proc/uptime", "rb") as file:
+            uptime = float(file.read().split()[0])
+    except OSError:
+        return None
+    return round((uptime - ticks / os.sysconf("SC_CLK_TCK")) * 1e3, 1)
