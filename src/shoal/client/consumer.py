@@ -19,7 +19,7 @@ from shoal.client.config import ConsumerConfig
 from shoal.client.consuming import ConsumerSession
 from shoal.client.engine import Engine
 from shoal.client.listening import intercepted
-from shoal.client.polling import Records, Steps, poll_steps
+from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -59,7 +59,7 @@ class Consumer:
         self._user: int | None = None
         self._engine = Engine("shoal-consumer")
         try:
-            self._session = self._engine.call(_start(self.config))
+            self._session: ConsumerSession = self._engine.call(start_session(self.config))
         except BaseException:
             self._engine.stop()
             raise
@@ -146,7 +146,7 @@ class Consumer:
             taken = self._drive(
                 poll_steps(self._session, timeout, lambda: self._session.reader.take_arrow(limit))
             )
-        return _empty() if taken is None else taken
+        return empty_arrow() if taken is None else taken
 
     def __iter__(self) -> Iterator[Record[Any, Any]]:
         """Records, one by one, for ever; ends when the consumer is closed."""
@@ -310,13 +310,3 @@ class Consumer:
 
 class _WrongThreadError(RuntimeError):
     """Two threads at once."""
-
-
-async def _start(config: ConsumerConfig) -> ConsumerSession:
-    return ConsumerSession(config)
-
-
-def _empty() -> pa.RecordBatch:
-    from shoal.records.columns import decode_columns
-
-    return decode_columns([])

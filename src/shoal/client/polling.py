@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from shoal.client.config import ConsumerConfig
 from shoal.client.consuming import ConsumerSession
 from shoal.types import K, Record, TopicPartition, V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 Steps = Generator[Coroutine[Any, Any, None], None, T | None]
@@ -42,3 +46,15 @@ def poll_steps(session: ConsumerSession, timeout: float, take: Callable[[], T | 
         taken = take()
         if taken or time.monotonic() >= until:
             return taken
+
+
+async def start_session(config: ConsumerConfig) -> ConsumerSession:
+    """On the engine's loop: everything a session holds belongs to it."""
+    return ConsumerSession(config)
+
+
+def empty_arrow() -> pa.RecordBatch:
+    """What ``poll_arrow`` returns when nothing came: the columns, no rows."""
+    from shoal.records.columns import decode_columns
+
+    return decode_columns([])

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.client.positions import PartitionState, Positions
 from shoal.errors import BatchTooLargeError, CorruptDataError, RecordDeserializationError
-from shoal.records.batch import iter_headers, parse_records, read_body
 from shoal.records.chunks import ChunkLike
-from shoal.records.record import Fields
-from shoal.types import Record, TimestampType
+from shoal.records.objects import iter_records
+from shoal.types import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.client.config import ConsumerConfig
 
+
+AnyRecord = Record[Any, Any]
 
 # More than this is not decoded at a time: columns are a second copy of what is buffered.
 _DECODE_BYTES: Final = 16 * 1024 * 1024
@@ -35,76 +36,41 @@ _DECODE_BYTES: Final = 16 * 1024 * 1024
 class Chunk:
     """Whole batches of one partition."""
 
-    __slots__ = ("_rows", "_source", "data", "lap", "next_offset", "state")
+    __slots__ = ("_opened", "_records", "data", "lap", "next_offset", "start", "state")
 
     def __init__(self, state: PartitionState, data: memoryview, next_offset: int) -> None:
         self.state = state
         self.lap = state.lap
         self.data = data
         self.next_offset = next_offset
-        self._source: Iterator[_Rows] | None = None
-        self._rows: _Rows | None = None
+        self._opened: Iterator[list[AnyRecord]] | None = None
+        self._records: list[AnyRecord] = []
+        self.start = 0
 
     @property
     def is_stale(self) -> bool:
         return self.lap != self.state.lap
 
-    def rows(self, *, check_crcs: bool) -> _Rows | None:
-        """The batch the reader is in; ``None`` when there is no other."""
-        if self._rows is not None and self._rows.is_done:
-            self._rows = None
-        if self._rows is None:
-            if self._source is None:
-                self._source = _batches(self.data, self.state, check_crcs)
-            self._rows = next(self._source, None)
-        return self._rows
+    def records(self, *, check_crcs: bool) -> list[AnyRecord]:
+        """Some records, of which those from ``start`` on are not taken; none at the end."""
+        while self.start >= len(self._records):
+            if self._opened is None:
+                topic, partition = self.state.tp
+                chunk = (topic, partition, self.data, self.state.position or 0, None)
+                self._opened = iter_records(chunk, check_crc=check_crcs)
+            self._records = []
+            self.start = 0
+            records = next(self._opened, None)
+            if records is None:
+                return []
+            self._records = records
+        return self._records
 
     def rewind(self) -> None:
         """Open the chunk again from the partition's position, next time."""
-        self._source = self._rows = None
-
-
-class _Rows:
-    """The records of one batch, handed out from the front."""
-
-    __slots__ = ("fields", "leader_epoch", "next_offset", "start", "timestamp_type")
-
-    def __init__(
-        self,
-        fields: list[Fields],
-        timestamp_type: TimestampType,
-        leader_epoch: int | None,
-        next_offset: int,
-    ) -> None:
-        self.fields = fields
-        self.timestamp_type = timestamp_type
-        self.leader_epoch = leader_epoch
-        self.next_offset = next_offset
+        self._opened = None
+        self._records = []
         self.start = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self.start >= len(self.fields)
-
-
-def _batches(data: memoryview, state: PartitionState, check_crcs: bool) -> Iterator[_Rows]:
-    for position, header in iter_headers(data):
-        wanted = state.position
-        if header.is_control or wanted is None or header.next_offset <= wanted:
-            continue
-        body = read_body(data, position, header, check_crc=check_crcs)
-        fields = parse_records(body, header, position)
-        rows = _Rows(
-            fields,
-            header.timestamp_type,
-            None if header.leader_epoch < 0 else header.leader_epoch,
-            header.next_offset,
-        )
-        if fields and fields[0][0] < wanted:
-            # The batch begins before the position: a fetch always returns whole batches.
-            rows.start = sum(1 for row in fields if row[0] < wanted)
-        if not rows.is_done:
-            yield rows
 
 
 class Buffer:
@@ -171,26 +137,27 @@ class Reader:
         self._key = config.key_deserializer
         self._value = config.value_deserializer
 
-    def take(self, limit: int) -> list[Record[Any, Any]]:
+    def take(self, limit: int) -> list[AnyRecord]:
         """At most ``limit`` records, without waiting.
 
         Raises:
             CorruptDataError: the next batch cannot be read; ``seek`` past it.
             RecordDeserializationError: a deserializer failed on the next record.
         """
-        taken: list[Record[Any, Any]] = []
+        taken: list[AnyRecord] = []
         while len(taken) < limit:
             chunk = self._buffer.next_chunk()
             if chunk is None:
                 break
             try:
-                rows = chunk.rows(check_crcs=self._check_crcs)
-                if rows is None:
+                records = chunk.records(check_crcs=self._check_crcs)
+                if records:
+                    self._take_from(chunk, records, limit, taken)
+                else:
                     self._finish(chunk)
-                    continue
-                self._records(chunk.state, rows, limit, taken)
             except (CorruptDataError, BatchTooLargeError, RecordDeserializationError) as error:
                 if taken:
+                    chunk.rewind()
                     break  # first what is good; the next take meets the bad one at once
                 self._buffer.set_aside(chunk)
                 raise _named(error, chunk.state) from error.__cause__
@@ -203,48 +170,38 @@ class Reader:
             state.position = max(state.position, chunk.next_offset)
         self._buffer.drop(chunk)
 
-    def _records(
-        self, state: PartitionState, rows: _Rows, limit: int, taken: list[Record[Any, Any]]
+    def _take_from(
+        self, chunk: Chunk, records: list[AnyRecord], limit: int, taken: list[AnyRecord]
     ) -> None:
-        start = rows.start
-        end = min(len(rows.fields), start + limit - len(taken))
-        topic, partition = state.tp
-        kind, epoch = rows.timestamp_type, rows.leader_epoch
-        key, value = self._key, self._value
-        if key is None and value is None:
-            taken += [
-                Record(topic, partition, offset, time, kind, k, v, headers, epoch)
-                for offset, time, k, v, headers in rows.fields[start:end]
-            ]
-        else:
-            end = self._deserialized(state, rows, end, taken)
-        rows.start = end
-        state.leader_epoch = epoch
-        state.position = rows.next_offset if rows.is_done else rows.fields[end][0]
+        state = chunk.state
+        start, end = chunk.start, min(len(records), chunk.start + limit - len(taken))
+        part = records[start:end]
+        if self._key is not None or self._value is not None:
+            self._deserialize(state, part, taken)
+        taken += part
+        chunk.start = start + len(part)
+        if part:
+            state.leader_epoch = part[-1].leader_epoch
+            state.position = part[-1].offset + 1
 
-    def _deserialized(
-        self, state: PartitionState, rows: _Rows, end: int, taken: list[Record[Any, Any]]
-    ) -> int:
-        """Append until ``end`` or until a deserializer fails; where it stopped."""
-        topic, partition = state.tp
-        kind, epoch = rows.timestamp_type, rows.leader_epoch
-        for index in range(rows.start, end):
-            offset, time, raw_key, raw_value, headers = rows.fields[index]
-            part = "key"
+    def _deserialize(
+        self, state: PartitionState, records: list[AnyRecord], before: list[AnyRecord]
+    ) -> None:
+        """Keys and values in place; a record that fails ends the list before it."""
+        for index, record in enumerate(records):
+            key, value, part = record.key, record.value, "key"
             try:
-                key = raw_key if raw_key is None or self._key is None else self._key(raw_key)
+                if key is not None and self._key is not None:
+                    key = self._key(key)
                 part = "value"
-                value = (
-                    raw_value
-                    if raw_value is None or self._value is None
-                    else self._value(raw_value)
-                )
+                if value is not None and self._value is not None:
+                    value = self._value(value)
             except Exception as error:
-                if taken:
-                    return index
-                raise RecordDeserializationError(state.tp, offset, part) from error
-            taken.append(Record(topic, partition, offset, time, kind, key, value, headers, epoch))
-        return end
+                if index or before:
+                    del records[index:]
+                    return
+                raise RecordDeserializationError(state.tp, record.offset, part) from error
+            record.key, record.value = key, value
 
     def take_arrow(self, limit: int) -> pa.RecordBatch | None:
         """At most ``limit`` rows as columns, or ``None`` if nothing is there.

@@ -1,0 +1,280 @@
+"""``AsyncConsumer``: the public, awaitable face of consuming.
+
+Rule: the same methods as ``consumer.py``, awaited instead of blocking. Nothing is decided here;
+callbacks may be plain functions or coroutine functions and run on the caller's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from shoal.client.committing import CommitCallback, Offsets
+from shoal.client.config import ConsumerConfig
+from shoal.client.consuming import ConsumerSession
+from shoal.client.engine import Engine
+from shoal.client.listening import intercepted
+from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
+from shoal.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    Record,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+_ITERATION_TIMEOUT_S = 1.0
+
+
+class AsyncConsumer:
+    """``Consumer`` for asyncio::
+
+        async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing") as c:
+            await c.subscribe(["orders"])
+            async for record in c:
+                ...
+
+    It may be made before the loop runs. Settings, timeouts and errors are those of ``Consumer``.
+    One task at a time; cancelling an awaited call is safe.
+    """
+
+    def __init__(self, config: ConsumerConfig | None = None, **settings: Any) -> None:
+        if config is not None and settings:
+            raise TypeError("give a ConsumerConfig or settings, not both")
+        self.config = config or ConsumerConfig.from_settings(settings)
+        self._user: asyncio.Task[Any] | None = None
+        self._engine = Engine("shoal-consumer")
+        try:
+            self._session: ConsumerSession = self._engine.call(start_session(self.config))
+        except BaseException:
+            self._engine.stop()
+            raise
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Self:
+        """A consumer from Kafka's dotted names, as in a properties file."""
+        return cls(ConsumerConfig.from_properties(properties))
+
+    # --- what to read ---
+
+    async def subscribe(
+        self, topics: Collection[str] | re.Pattern[str] | str, listener: Any | None = None
+    ) -> None:
+        """Join the group for these topics; see ``Consumer.subscribe``."""
+        if isinstance(topics, str):
+            topics = [topics]
+        if not isinstance(topics, re.Pattern) and not topics:
+            await self.unsubscribe()
+        else:
+            await self._call(self._session.subscribe(topics, listener))
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or drop the assigned partitions."""
+        await self._call(self._session.unsubscribe())
+
+    async def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's say."""
+        await self._call(self._session.assign([TopicPartition(*tp) for tp in partitions]))
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        return self._session.positions.partitions()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to: those listed, or those matching the pattern."""
+        return self._session.subscription()
+
+    async def enforce_rebalance(self, reason: str = "") -> None:
+        """Make the next ``poll`` rejoin the group."""
+        await self._call(self._session.enforce_rebalance(reason))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group."""
+        return self._session.group_metadata()
+
+    # --- reading ---
+
+    async def poll(
+        self, timeout: float = 0.0, *, max_records: int | None = None
+    ) -> Records[Any, Any]:
+        """Records, as soon as there are some; none if none came within ``timeout`` seconds."""
+        limit = max_records or self.config.max_poll_records
+        with self._using():
+            taken = await self._drive(
+                poll_steps(self._session, timeout, lambda: self._session.reader.take(limit))
+            )
+            return Records(intercepted(self.config.interceptors, taken or []))
+
+    async def poll_arrow(
+        self, timeout: float = 0.0, *, max_records: int | None = None
+    ) -> pa.RecordBatch:
+        """As ``poll``, as Arrow columns; see ``Consumer.poll_arrow``."""
+        limit = max_records or self.config.max_poll_arrow_records
+        with self._using():
+            taken = await self._drive(
+                poll_steps(self._session, timeout, lambda: self._session.reader.take_arrow(limit))
+            )
+        return empty_arrow() if taken is None else taken
+
+    async def __aiter__(self) -> AsyncIterator[Record[Any, Any]]:
+        """Records, one by one, for ever; ends when the consumer is closed."""
+        while self._engine.is_running:
+            for record in await self.poll(_ITERATION_TIMEOUT_S):
+                yield record
+
+    def wakeup(self) -> None:
+        """From any thread: the call under way, or the next one, raises ``WakeupError``."""
+        self._session.wakeup()
+
+    # --- positions ---
+
+    async def seek(
+        self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
+    ) -> None:
+        """Read on from ``offset``."""
+        await self._call(self._session.seek(TopicPartition(*partition), offset, leader_epoch))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the beginning of these partitions, or of all."""
+        await self._call(self._session.seek_to_end(partitions, beginning=True))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on from the end of these partitions, or of all."""
+        await self._call(self._session.seek_to_end(partitions, beginning=False))
+
+    async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """The offset of the next record ``poll`` returns."""
+        return await self._blocking(self._session.position(partition, timeout))
+
+    async def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until ``resume``."""
+        await self._call(self._session.pause(partitions, paused=True))
+
+    async def resume(self, *partitions: TopicPartition) -> None:
+        """Undo ``pause``."""
+        await self._call(self._session.pause(partitions, paused=False))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(state.tp for state in self._session.positions if state.is_paused)
+
+    async def lag(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """How many offsets the end of the log is ahead of the position."""
+        return await self._blocking(self._session.lag(partition, timeout))
+
+    # --- commits ---
+
+    async def commit(self, offsets: Offsets | None = None, timeout: float | None = None) -> None:
+        """Commit all positions, or given offsets, and wait; see ``Consumer.commit_sync``."""
+        await self._blocking(self._session.commit_sync(offsets, timeout))
+
+    async def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting and without retries; see ``Consumer.commit_async``."""
+        await self._call(self._session.commit_async(offsets, callback))
+
+    async def committed(
+        self, *partitions: TopicPartition, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; ``None`` where nothing."""
+        return await self._blocking(self._session.committed(partitions, timeout))
+
+    # --- questions to the cluster ---
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Per partition the first record at or after a time; ``None`` if there is none."""
+        return await self._blocking(self._session.offsets_for_times(times_ms, timeout))
+
+    async def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return await self._blocking(self._session.ends(partitions, timeout, beginning=True))
+
+    async def end_offsets(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+        return await self._blocking(self._session.ends(partitions, timeout, beginning=False))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic: leader, replicas, in sync, offline."""
+        return await self._blocking(self._session.partitions_for(topic, timeout))
+
+    async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """Every topic of the cluster with its partitions."""
+        return await self._blocking(self._session.list_topics(timeout))
+
+    # --- the end ---
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Commit (if automatic), call the listener, leave the group, stop. May be repeated."""
+        if not self._engine.is_running:
+            return
+        with self._using():
+            try:
+                await self._engine.call_async(self._session.close(timeout))
+            finally:
+                self._engine.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- how calls are made ---
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """One task at a time; callbacks of a call under way may call again."""
+        here, before = asyncio.current_task(), self._user
+        if before is not None and before is not here:
+            raise _WrongTaskError("an AsyncConsumer is for one task at a time, save wakeup()")
+        self._user = here
+        try:
+            yield
+        finally:
+            self._user = before
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            with self._using():
+                return await self._engine.call_async(work)
+        except _WrongTaskError:
+            work.close()
+            raise
+
+    async def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        return await self._call(self._session.interruptible(work))
+
+    async def _drive(self, steps: Steps[T]) -> T | None:
+        while True:
+            try:
+                work = next(steps)
+            except StopIteration as done:
+                taken: T | None = done.value
+                return taken
+            await self._engine.call_async(work)
+
+
+class _WrongTaskError(RuntimeError):
+    """Two tasks at once."""
