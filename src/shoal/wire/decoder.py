@@ -136,7 +136,10 @@ class _Emitter:
         self.flush()
         if self.flexible:
             with self.block.indented(f"if {name} > 127:"):
-                self.block.line(f"{name}, p = {varint}(d, p - 1)")
+                with self.block.indented("if d[p] < 128:"):
+                    self.block.line(f"{name} = {name} & 127 | d[p] << 7; p += 1")
+                with self.block.indented("else:"):
+                    self.block.line(f"{name}, p = {varint}(d, p - 1)")
         return name
 
     def null(self, size: str, target: str, path: str, *, nullable: bool) -> None:

@@ -14,6 +14,9 @@ MAX_BYTES = 5
 def encode_uvarint(value: int) -> bytes:
     """Bytes of ``value``, which is below 2**32."""
     assert 0 <= value < 1 << 32, f"not an unsigned 32-bit value: {value}"
+    if 0x7F < value < 1 << 14:
+        # Lengths of two bytes are the usual ones here, and need no loop.
+        return (value & 0x7F | 0x80 | value >> 7 << 8).to_bytes(2, "little")
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
