@@ -48,6 +48,9 @@ _PREFIX: Final = struct.Struct(">qi")
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
 
+#: From so many records on the C kernel is faster, if there is one.
+_KERNEL_FROM: Final = 32
+
 _CODEC: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
@@ -291,6 +294,12 @@ def corrupt(header: BatchHeader, position: int, reason: str) -> CorruptDataError
 
 def parse_records(body: bytes, header: BatchHeader, position: int = 0) -> list[Fields]:
     """The records of an inflated body, as plain tuples in the order of ``RawRecord``."""
+    if header.record_count >= _KERNEL_FROM:
+        from shoal.records import objects
+
+        fields = objects.parse_body(body, header)
+        if fields is not None:
+            return fields
     by_broker = header.attributes & _LOG_APPEND_TIME
     try:
         return parse_body(
@@ -336,6 +345,26 @@ def encode_batch(
             largest timestamp given, as Kafka demands under CREATE_TIME.
         delete_horizon_ms: stored as the base timestamp (KIP-534).
     """
+    if (
+        len(records) >= _KERNEL_FROM
+        and not (is_control or timestamp_type)
+        and (offsets, last_offset, max_timestamp_ms, delete_horizon_ms) == (None,) * 4
+    ):
+        from shoal.records import encoding
+
+        stamp = encoding.Stamp(
+            base_offset,
+            codec,
+            level,
+            leader_epoch,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            is_transactional,
+        )
+        batch = encoding.encode_records(records, stamp)
+        if batch is not None:
+            return batch
     if offsets is None:
         deltas: Sequence[int] = range(len(records))
     else:

@@ -74,6 +74,7 @@ class Limits(NamedTuple):
     check_crc: bool = True
     limit_bytes: int = LIMIT_BYTES  # one batch, inflated
     group_bytes: int = 2**31 - 1  # one group, inflated; a single larger batch is one all the same
+    apart: bool = False  # should each inflated body be a group of its own?
 
 
 class AbortedTransactions:
@@ -192,7 +193,7 @@ def _scan(
     listed = (ChunkIn * len(chunks))()
     for place, chunk in zip(listed, chunks, strict=True):
         end = _NO_END if chunk.end_offset is None else chunk.end_offset
-        address = address_of(chunk.data) if len(chunk.data) else None
+        address = address_of(chunk.data)
         place.__init__(address, len(chunk.data), chunk.start_offset, end, chunk.partition)
     seen = (ctypes.c_int64 * 3)()
     count = library.shoal_scan(listed, len(chunks), None, 0, seen)
@@ -223,8 +224,9 @@ def _visited(
                 packed = memoryview(data)[position + HEADER_SIZE : position + batch.size]
                 body = inflate(packed, position, header, limits.limit_bytes)
                 batch.body_size = len(body)
-                batch.body = address_of(body) if len(body) else address_of(data)
-            if size and size + batch.body_size > limits.group_bytes:
+                batch.body = address_of(body)
+            apart = limits.apart and (body is not None or inflated)
+            if size and (apart or size + batch.body_size > limits.group_bytes):
                 yield from _measured(library, chunks, limits, batches, first, index, inflated)
                 first, size, inflated = index, 0, []
             if body is not None:

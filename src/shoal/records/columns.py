@@ -28,7 +28,10 @@ from shoal.records.chunks import (
     native_groups,
     plain_groups,
 )
+from shoal.records.encoding import encode_columns as encode_columns
 from shoal.records.kernel import BinaryOut, ColumnsOut, native
+from shoal.records.objects import decode_records as decode_records
+from shoal.records.objects import iter_records as iter_records
 from shoal.records.record import RECORD_SIZE_MIN
 
 if TYPE_CHECKING:

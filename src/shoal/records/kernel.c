@@ -164,7 +164,7 @@ typedef struct {
     int64_t chunk, position, size;
     const uint8_t *body; /* inflated records; NULL: skip this batch */
     int64_t body_size, base_offset, last_delta, attributes, base_timestamp, max_timestamp;
-    int64_t producer_id, record_count;
+    int64_t producer_id, record_count, leader_epoch;
     int64_t start_offset, end_offset, partition; /* of its chunk */
     int64_t rows;                                /* how many are wanted; set by measure() */
 } Batch;
@@ -178,6 +178,7 @@ static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch 
                  .attributes = p[21] << 8 | p[22],
                  .base_timestamp = get64(p + 27), .max_timestamp = get64(p + 35),
                  .producer_id = get64(p + 43), .record_count = (int32_t)get32(p + 57),
+                 .leader_epoch = (int32_t)get32(p + 12),
                  .start_offset = chunk->start_offset, .end_offset = chunk->end_offset,
                  .partition = chunk->partition};
     if (b->base_offset < 0 || b->last_delta < 0 || b->base_offset > INT64_MAX - b->last_delta ||
@@ -495,8 +496,10 @@ EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Siz
 /* Cutting ------------------------------------------------------------------------------------
  * C without Python.h cannot make Python objects, but Python's struct module makes thousands in
  * one call. This writes the format for it: unpacking the bytes from `origin` on yields the key
- * and the value of each wanted record in turn (or with `headers` those of each header); a null
- * comes out as an empty string. All bodies must lie behind `origin` in one buffer. */
+ * and the value of each wanted record in turn. A null comes out as a bool: it has no bytes, so
+ * the format points at the last byte of its length. All bodies lie behind `origin`, in order.
+ * With header_counts it is the keys and values of headers instead, and each row's number of
+ * them goes there. Returns the length of the format, or -1 if it needs more than `capacity`. */
 
 #define CUT_SIZE_MAX 44 /* two times a skip and a field, ten digits and a letter each */
 
@@ -512,14 +515,15 @@ static char *put_count(char *out, int64_t n, char letter)
 
 static char *put_field(char *out, const uint8_t **at, const uint8_t *bytes, int64_t length)
 {
-    if (length < 0) length = 0;
+    int is_null = length < 0;
+    if (is_null) bytes--, length = 1;
     if (bytes > *at) out = put_count(out, bytes - *at, 'x');
     *at = bytes + length;
-    return put_count(out, length, 's');
+    return put_count(out, length, is_null ? '?' : 's');
 }
 
 EXPORT int64_t shoal_cut(const Batch *batches, int64_t batch_count, const uint8_t *origin,
-                         int64_t headers, char *format, int64_t capacity)
+                         int32_t *header_counts, char *format, int64_t capacity)
 {
     char *out = format;
     for (int64_t i = 0; i < batch_count; i++) {
@@ -533,11 +537,13 @@ EXPORT int64_t shoal_cut(const Batch *batches, int64_t batch_count, const uint8_
             if (!p) return -1;
             p = r.end;
             if (!wanted(b, r.offset)) continue;
+            Header pair = {r.key, r.value, r.key_length, r.value_length};
             const uint8_t *h = r.headers;
-            for (int64_t k = 0; k < (headers ? r.header_count : 1); k++) {
-                Header pair = {r.key, r.value, r.key_length, r.value_length};
-                if (headers && !(h = read_header(h, r.end, &pair))) return -1;
-                if (capacity - (out - format) < CUT_SIZE_MAX) return -1;
+            int64_t pairs = header_counts ? r.header_count : 1;
+            if (header_counts) *header_counts++ = (int32_t)r.header_count;
+            if (pairs > (capacity - (out - format)) / CUT_SIZE_MAX) return -1;
+            for (; pairs > 0; pairs--) {
+                if (header_counts && !(h = read_header(h, r.end, &pair))) return -1;
                 out = put_field(out, &origin, pair.key, pair.key_length);
                 out = put_field(out, &origin, pair.value, pair.value_length);
             }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import c_char_p, c_int64, c_uint32, c_void_p
+from ctypes import c_char_p, c_int, c_int64, c_ssize_t, c_uint32, c_void_p
 from typing import Any, Final
 
 from shoal.errors import ConfigError
@@ -36,7 +36,7 @@ Batch = _structure(
     body=c_void_p,
     **_int64s(
         "body_size base_offset last_delta attributes base_timestamp max_timestamp producer_id "
-        "record_count start_offset end_offset partition rows"
+        "record_count leader_epoch start_offset end_offset partition rows"
     ),
 )
 Sizes = _structure(
@@ -90,7 +90,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p]),
     "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
-    "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64]),
+    "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
 
@@ -142,9 +142,37 @@ def _choose(wish: str) -> Any | None:
         ) from None
 
 
-def address_of(data: Buffer) -> int:
-    """Where the bytes lie. The caller keeps ``data`` alive while C reads it."""
-    import numpy as np
+def __getattr__(name: str) -> object:
+    if name == "NAME":  # which one is in use, for a bug report
+        return "python" if native() is None else "c"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+
+class _BufferView(ctypes.Structure):
+    """``Py_buffer``, part of Python's stable ABI since 3.11."""
+
+    _fields_ = (
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_void_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    )
+
+
+def address_of(data: Buffer) -> int:
+    """Where the bytes lie. The caller keeps ``data`` alive and unchanged while C reads it.
+
+    NumPy would tell as well, but a broker should not import it for this.
+    """
+    view = _BufferView()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(view), 0)
+    address: int = view.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
     return address

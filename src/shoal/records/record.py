@@ -181,24 +181,33 @@ def _read_headers(body: bytes, p: int, end: int) -> tuple[Sequence[Header], int]
         else:
             start, p = p, p + (number >> 1)
             headers.append((key, body[start:p]))
-    return headers, p
+    return tuple(headers), p
+
+
+class _Varints(dict[int, bytes]):
+    """Signed numbers as zigzag varints. Small ones, nearly all there are, are made once."""
+
+    def __missing__(self, value: int) -> bytes:
+        rest = (value << 1) ^ (value >> 63)
+        out = bytearray()
+        while rest > 0x7F:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+        if len(out) < 3:
+            self[value] = bytes(out)
+        return bytes(out)
+
+
+VARINT: Final = _Varints()
 
 
 def varint(value: int) -> bytes:
-    """A signed number as a zigzag varint of up to 64 bits."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    """A signed number of up to 64 bits."""
+    return VARINT[value]
 
 
-_ONE_BYTE: Final = [bytes([value]) for value in range(128)]
-_NULL: Final = varint(-1)
+_NULL: Final = (VARINT[-1], b"")
 
 
 def varint_size(value: int) -> int:
@@ -232,13 +241,15 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[Header],
 ) -> bytes:
-    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
-    parts += (_NULL,) if key is None else (varint(len(key)), key)
-    parts += (_NULL,) if value is None else (varint(len(value)), value)
-    parts.append(varint(len(headers)))
+    """One record. The deltas must fit: an offset's into 31 bits, a timestamp's into 64."""
+    if not _INT64_MIN <= timestamp_delta <= _INT64_MAX:
+        raise ValueError(f"timestamps lie {timestamp_delta} ms apart in one batch")
+    key_parts = _NULL if key is None else (VARINT[len(key)], key)
+    value_parts = _NULL if value is None else (VARINT[len(value)], value)
+    numbers = (b"\0", VARINT[timestamp_delta], VARINT[offset_delta])
+    body = b"".join((*numbers, *key_parts, *value_parts, VARINT[len(headers)]))
     for name, content in headers:
         encoded = name.encode()
-        parts += (varint(len(encoded)), encoded)
-        parts += (_NULL,) if content is None else (varint(len(content)), content)
-    body = b"".join(parts)
-    return varint(len(body)) + body
+        content_parts = _NULL if content is None else (VARINT[len(content)], content)
+        body += b"".join((VARINT[len(encoded)], encoded, *content_parts))
+    return VARINT[len(body)] + body

@@ -1,0 +1,392 @@
+"""Columns to batches: keys, values, timestamps and headers in, encoded batches out.
+
+Rule: a column may be an Arrow array or a Python sequence; before the loop it becomes one of two
+things, Arrow's memory layout for the C kernel or a list for Python. The bytes that come out are
+the same: a batch ends before it would pass a limit, and every batch but a single oversized record
+keeps within them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shoal.records import compression
+from shoal.records.batch import HEADER_SIZE, NewRecord, seal
+from shoal.records.checksum import Buffer
+from shoal.records.kernel import Cut, TableIn, address_of, native
+from shoal.records.record import encode_record
+from shoal.types import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES: Final = 1024 * 1024
+_ROWS_MAX: Final = 2**31 - 1  # offset deltas have 32 bits
+_COLUMN_BYTES_MAX: Final = 2**31 - 1  # and so have Arrow's offsets
+_TRANSACTIONAL: Final = 0x10
+_CUTS: Final = 256  # batches per call of the kernel
+_SCRATCH_BYTES: Final = 1024 * 1024
+_RECORD_OVERHEAD_MAX: Final = 36
+
+
+class Stamp(NamedTuple):
+    """What a batch's header says apart from what follows from its records."""
+
+    base_offset: int = 0
+    codec: int = 0
+    level: int | None = None
+    leader_epoch: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+
+class Limits(NamedTuple):
+    """A batch ends before it passes one of these; one record alone may pass ``size_bytes``."""
+
+    size_bytes: int = BATCH_BYTES
+    rows: int = _ROWS_MAX
+
+
+def encode_columns(
+    keys: pa.Array | Sequence[bytes | None] | None,
+    values: pa.Array | Sequence[bytes | None],
+    *,
+    timestamps: pa.Array | Sequence[int] | None = None,
+    headers: pa.Array | Sequence[Sequence[Header]] | None = None,
+    timestamp_ms: int = -1,
+    batch_bytes: int = BATCH_BYTES,
+    batch_rows: int = _ROWS_MAX,
+    max_message_bytes: int | None = None,
+    base_offset: int = 0,
+    codec: int = 0,
+    level: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> list[bytes]:
+    """Encode columns as batches, in order.
+
+    Args:
+        keys, values: Arrow binary or string arrays, or sequences of bytes; None is null.
+        timestamps: Arrow timestamps (of any unit, rounded down) or milliseconds.
+        timestamp_ms: for records without one.
+        batch_bytes: how large a batch may be before compression.
+        max_message_bytes: what the topic accepts; a batch which is larger after compression
+            (one of a single large record, as a rule) is refused.
+        base_offset, base_sequence: of the first batch; they count on in the others.
+
+    Raises:
+        ValueError: columns of different lengths, a batch above ``max_message_bytes``, or more
+            than 2 GiB in one column.
+    """
+    library = native()
+    stamp = Stamp(
+        base_offset,
+        codec,
+        level,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        is_transactional,
+    )
+    limits = Limits(batch_bytes, batch_rows)
+    if library is None:
+        records = _records(keys, values, timestamps, headers, timestamp_ms)
+        encoded = _encode_plain(records, stamp, limits)
+    else:
+        table = _table(keys, values, timestamps, headers, timestamp_ms)
+        encoded = _encode_native(library, table, stamp, limits)
+    batches = []
+    for rows, batch in encoded:
+        if max_message_bytes is not None and len(batch) > max_message_bytes:
+            raise ValueError(
+                f"the batch from row {rows.start} to {rows.stop} has {len(batch)} bytes, "
+                f"more than max_message_bytes={max_message_bytes}"
+            )
+        batches.append(batch)
+    return batches
+
+
+def encode_records(records: Sequence[NewRecord], stamp: Stamp) -> bytes | None:
+    """One batch of one or more records, as batch.py would encode it; None without the kernel."""
+    library = native()
+    if library is None:
+        return None
+    keys, values, headers, timestamps = zip(*records, strict=True)
+    table = _table(keys, values, timestamps, headers if any(headers) else None, -1)
+    ((_, batch),) = _encode_native(library, table, stamp, Limits(2**31 - 1))
+    return batch
+
+
+def _same_length(counts: Sequence[int]) -> int:
+    if len(set(counts)) > 1:
+        raise ValueError(f"the columns have different lengths: {', '.join(map(str, counts))}")
+    return counts[0]
+
+
+def _is_arrow(column: Any) -> bool:
+    return hasattr(column, "type") and hasattr(column, "null_count")
+
+
+# In Python ----------------------------------------------------------------------------------
+
+
+def _records(
+    keys: Any, values: Any, timestamps: Any, headers: Any, timestamp_ms: int
+) -> list[NewRecord]:
+    columns = [
+        _bytes_list(keys),
+        _bytes_list(values),
+        _headers_list(headers),
+        _timestamps_list(timestamps, timestamp_ms),
+    ]
+    rows = _same_length([len(column) for column in columns if column is not None])
+    defaults = (None, None, (), timestamp_ms)
+    filled = [
+        [default] * rows if column is None else column
+        for column, default in zip(columns, defaults, strict=True)
+    ]
+    return list(zip(*filled, strict=True))
+
+
+def _bytes_list(column: Any) -> Any:
+    return _arrow_binary(column).to_pylist() if _is_arrow(column) else column
+
+
+def _headers_list(column: Any) -> Any:
+    if not _is_arrow(column):
+        return column
+    return [
+        [(header["key"], header["value"]) for header in row or ()]
+        for row in _whole(column).to_pylist()
+    ]
+
+
+def _timestamps_list(column: Any, timestamp_ms: int) -> Any:
+    return _arrow_millis(column, timestamp_ms).tolist() if _is_arrow(column) else column
+
+
+def _encode_plain(
+    records: Sequence[NewRecord], stamp: Stamp, limits: Limits
+) -> Iterator[tuple[range, bytes]]:
+    parts: list[bytes] = []
+    first, size = 0, HEADER_SIZE
+    for row, (key, value, headers, timestamp_ms) in enumerate(records):
+        part = encode_record(row - first, timestamp_ms - records[first][3], key, value, headers)
+        if parts and (size + len(part) > limits.size_bytes or len(parts) == limits.rows):
+            yield range(first, row), _sealed(parts, records[first:row], stamp, first)
+            first, size, parts = row, HEADER_SIZE, []
+            part = encode_record(0, 0, key, value, headers)
+        parts.append(part)
+        size += len(part)
+    if parts:
+        yield range(first, len(records)), _sealed(parts, records[first:], stamp, first)
+
+
+def _sealed(parts: list[bytes], records: Sequence[NewRecord], stamp: Stamp, row: int) -> bytes:
+    timestamps = [record[3] for record in records]
+    return _packed(b"".join(parts), len(parts), timestamps[0], max(timestamps), stamp, row)
+
+
+def _packed(
+    body: Buffer, rows: int, base_timestamp: int, max_timestamp: int, stamp: Stamp, row: int
+) -> bytes:
+    return seal(
+        compression.compress(stamp.codec, body, stamp.level),
+        base_offset=stamp.base_offset + row,
+        leader_epoch=stamp.leader_epoch,
+        attributes=stamp.codec | (stamp.is_transactional and _TRANSACTIONAL),
+        last_offset_delta=rows - 1,
+        base_timestamp_ms=base_timestamp,
+        max_timestamp_ms=max_timestamp,
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=_sequence(stamp, row),
+        record_count=rows,
+    )
+
+
+def _sequence(stamp: Stamp, row: int) -> int:
+    """Sequence numbers wrap from 2^31 - 1 to 0."""
+    return -1 if stamp.base_sequence < 0 else (stamp.base_sequence + row) & 0x7FFFFFFF
+
+
+# With the C kernel --------------------------------------------------------------------------
+
+
+class _Table(NamedTuple):
+    """Columns in Arrow's layout. ``alive`` holds what the addresses point into."""
+
+    columns: Any  # kernel.TableIn
+    data_bytes: int
+    alive: list[Any]
+
+
+def _table(keys: Any, values: Any, timestamps: Any, headers: Any, timestamp_ms: int) -> _Table:
+    given = (keys, values, timestamps, headers)
+    rows = _same_length([len(column) for column in given if column is not None])
+    columns = TableIn(rows=rows, fixed_timestamp=timestamp_ms)
+    table = _Table(columns, 0, [])
+    total = _point(table, columns.key, keys) + _point(table, columns.value, values)
+    if timestamps is not None:
+        columns.timestamps = _timestamps(table, timestamps, timestamp_ms)
+    if headers is not None:
+        total += _point_headers(table, headers)
+    return table._replace(data_bytes=total + _RECORD_OVERHEAD_MAX * rows)
+
+
+def _point(table: _Table, place: Any, column: Any) -> int:
+    """Let the kernel find a column of bytes; how many there are."""
+    if column is None:
+        return 0
+    if _is_arrow(column):
+        return _point_arrow(table, place, _arrow_binary(column))
+    nulls = [row for row, value in enumerate(column) if value is None]
+    if len(nulls) == len(column):
+        return 0
+    if nulls:
+        validity = bytearray(b"\xff" * (len(column) // 8 + 1))
+        for row in nulls:
+            validity[row >> 3] &= ~(1 << (row & 7))
+        place.validity = _address(table, validity)
+        column = [value or b"" for value in column]
+    data = b"".join(column)
+    if len(data) > _COLUMN_BYTES_MAX:
+        raise ValueError("more than 2 GiB in one column; encode it in parts")
+    place.offsets = _address(table, array("i", accumulate(map(len, column), initial=0)))
+    place.data = _address(table, data)
+    return len(data)
+
+
+def _address(table: _Table, data: Any) -> int:
+    table.alive.append(data)
+    return address_of(data)
+
+
+def _point_arrow(table: _Table, place: Any, column: Any) -> int:
+    table.alive.append(column)
+    validity, offsets, data = column.buffers()
+    if column.null_count:
+        place.validity, place.first_bit = validity.address, column.offset
+    if not len(column):
+        return 0
+    place.offsets = offsets.address + 4 * column.offset
+    place.data = data.address if data else None
+    return sum(buffer.size for buffer in (data,) if buffer)
+
+
+def _timestamps(table: _Table, column: Any, timestamp_ms: int) -> int:
+    if _is_arrow(column):
+        return _address(table, _arrow_millis(column, timestamp_ms))
+    return _address(table, array("q", column))
+
+
+def _point_headers(table: _Table, column: Any) -> int:
+    columns = table.columns
+    if _is_arrow(column):
+        whole = _whole(column)
+        pairs = whole.flatten()
+        names, contents = (_arrow_binary(part) for part in pairs.flatten())
+        if names.null_count:
+            raise ValueError("a header has no key")
+        counts: Any = whole.value_lengths().fill_null(0).to_numpy()
+    else:
+        flat = list(chain.from_iterable(column))
+        names = [name.encode() for name, _ in flat]
+        contents = [content for _, content in flat]
+        counts = array("i", map(len, column))
+    columns.header_counts = _address(table, counts)
+    size = _point(table, columns.header_key, names) + _point(table, columns.header_value, contents)
+    return size + 10 * len(names)
+
+
+def _encode_native(
+    library: Any, table: _Table, stamp: Stamp, limits: Limits
+) -> Iterator[tuple[range, bytes]]:
+    columns = table.columns
+    columns.limit_bytes, columns.limit_rows = limits.size_bytes, limits.rows
+    columns.seal = stamp.codec == compression.Codec.NONE
+    columns.attributes = stamp.is_transactional and _TRANSACTIONAL
+    columns.leader_epoch = stamp.leader_epoch
+    columns.producer_id, columns.producer_epoch = stamp.producer_id, stamp.producer_epoch
+    columns.base_offset, columns.base_sequence = stamp.base_offset, stamp.base_sequence
+    room = min(HEADER_SIZE + table.data_bytes, max(limits.size_bytes, _SCRATCH_BYTES))
+    scratch = bytearray(room)
+    cursor = (ctypes.c_int64 * 2)()
+    cuts = (Cut * _CUTS)()
+    while cursor[0] < columns.rows:
+        row = cursor[0]
+        out = ctypes.c_char.from_buffer(scratch)
+        count = library.shoal_encode(
+            ctypes.byref(columns), cursor, ctypes.byref(out), len(scratch), cuts, _CUTS
+        )
+        if count < 0:
+            raise ValueError("timestamps lie more than 2^63 ms apart")
+        if count == 0:
+            scratch = bytearray(cuts[0].size)
+        view = memoryview(scratch)
+        for cut in cuts[:count]:
+            batch: Buffer = view[cut.position : cut.position + cut.size]
+            if not columns.seal:
+                times = cut.base_timestamp, cut.max_timestamp
+                batch = _packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
+            yield range(row, row + cut.rows), bytes(batch)
+            row += cut.rows
+
+
+# Arrow columns ------------------------------------------------------------------------------
+
+
+def _whole(column: Any) -> Any:
+    """One array, if it came in chunks."""
+    if not hasattr(column, "combine_chunks"):
+        return column
+    column = column.combine_chunks()
+    if hasattr(column, "chunks"):
+        raise ValueError("more than 2 GiB in one column; encode it in parts")
+    return column
+
+
+def _arrow_binary(column: Any) -> Any:
+    import pyarrow as pa
+
+    column = _whole(column)
+    kind = column.type
+    known = (
+        pa.types.is_binary,
+        pa.types.is_string,
+        pa.types.is_large_binary,
+        pa.types.is_large_string,
+        pa.types.is_fixed_size_binary,
+    )
+    if pa.types.is_null(kind) or any(is_known(kind) for is_known in known):
+        return column.cast(pa.binary())
+    raise TypeError(f"a column of {kind} cannot be written; cast it to binary or string")
+
+
+_PER_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+
+
+def _arrow_millis(column: Any, timestamp_ms: int) -> Any:
+    """Milliseconds as a NumPy array; null becomes ``timestamp_ms``."""
+    import pyarrow as pa
+
+    column = _whole(column)
+    times, per = 1, 1
+    if pa.types.is_timestamp(column.type):
+        times, per = _PER_MS[column.type.unit]
+    elif not pa.types.is_int64(column.type):
+        raise TypeError(f"a column of {column.type} is no timestamp; int64 counts as milliseconds")
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    millis = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) * times // per
+    millis[missing] = timestamp_ms
+    return millis

@@ -1,0 +1,208 @@
+"""Batches to Python objects: tuples, or ``Record``s as a consumer returns them.
+
+Rule: the work per record is done by loops that are not written in Python. The C kernel writes a
+format string and ``struct`` cuts all keys and values in one call; offsets and timestamps come as
+arrays; ``map`` builds the records. Without the kernel, record.py's parser does it.
+
+For a few records the preparations cost more than they save, so those are always parsed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, repeat
+from typing import Any, Final, NamedTuple
+
+from shoal.errors import CorruptDataError
+from shoal.records.batch import LIMIT_BYTES, BatchHeader
+from shoal.records.checksum import Buffer
+from shoal.records.chunks import (
+    ChunkLike,
+    Limits,
+    as_chunks,
+    native_groups,
+    plain_groups,
+)
+from shoal.records.kernel import Batch, ColumnsOut, Sizes, address_of, native
+from shoal.records.record import Fields
+from shoal.types import Header, Record, TimestampType
+
+#: So much is cut at a time; formats and tuples for more would only crowd the caches.
+_GROUP_BYTES: Final = 256 * 1024
+_CUT_SIZE_MAX: Final = 44  # as in kernel.c
+_NO_END: Final = 2**63 - 1
+
+
+class Lists(NamedTuple):
+    """Records as one sequence per field."""
+
+    offsets: Sequence[int]
+    timestamps_ms: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Iterable[Sequence[Header]]
+    #: (rows, timestamp_type, leader_epoch) of each batch in turn
+    batches: Sequence[tuple[int, TimestampType, int | None]]
+
+
+def decode_records(
+    chunk: ChunkLike, *, check_crc: bool = True, limit_bytes: int = LIMIT_BYTES
+) -> list[Fields]:
+    """The wanted records of a chunk as (offset, timestamp_ms, key, value, headers) tuples."""
+    fields: list[Fields] = []
+    for lists in _iter_lists(chunk, check_crc, limit_bytes):
+        fields += zip(*lists[:5], strict=False)
+    return fields
+
+
+def iter_records(
+    chunk: ChunkLike, *, check_crc: bool = True, limit_bytes: int = LIMIT_BYTES
+) -> Iterator[list[Record[bytes | None, bytes | None]]]:
+    """The wanted records of a chunk, some at a time, as a consumer returns them.
+
+    Those before a bad batch are yielded before its error is raised.
+    """
+    topic, partition = chunk[0], chunk[1]
+    for lists in _iter_lists(chunk, check_crc, limit_bytes):
+        kinds, epochs = _per_record(lists.batches)
+        yield list(
+            map(
+                Record,
+                repeat(topic),
+                repeat(partition),
+                lists.offsets,
+                lists.timestamps_ms,
+                kinds,
+                lists.keys,
+                lists.values,
+                lists.headers,
+                epochs,
+            )
+        )
+
+
+def _per_record(
+    batches: Sequence[tuple[int, TimestampType, int | None]],
+) -> tuple[Iterable[TimestampType], Iterable[int | None]]:
+    if len({batch[1:] for batch in batches}) == 1:
+        return repeat(batches[0][1]), repeat(batches[0][2])
+    kinds = chain.from_iterable(repeat(kind, rows) for rows, kind, _ in batches)
+    epochs = chain.from_iterable(repeat(epoch, rows) for rows, _, epoch in batches)
+    return kinds, epochs
+
+
+def _iter_lists(chunk: ChunkLike, check_crc: bool, limit_bytes: int) -> Iterator[Lists]:
+    chunks = as_chunks([chunk])
+    limits = Limits(check_crc, limit_bytes, _GROUP_BYTES, apart=True)
+    library = native()
+    if library is None:
+        for rows in chain.from_iterable(plain_groups(chunks, limits)):
+            if rows.records:
+                described = _described(len(rows.records), rows.header)
+                offsets, timestamps, keys, values, headers = zip(*rows.records, strict=True)
+                yield Lists(offsets, timestamps, keys, values, headers, [described])
+    else:
+        for group in native_groups(library, chunks, limits):
+            batches = group.batches[group.first : group.first + group.batch_count]
+            source = group.inflated[0] if group.inflated else chunks[0].data
+            cut = _cut(library, group.pointer, group.batch_count, group.sizes, source)
+            yield Lists(*cut, [_described(batch.rows, batch) for batch in batches])
+
+
+def _described(rows: int, batch: Any) -> tuple[int, TimestampType, int | None]:
+    kind = TimestampType.LOG_APPEND_TIME if batch.attributes & 8 else TimestampType.CREATE_TIME
+    return rows, kind, None if batch.leader_epoch < 0 else batch.leader_epoch
+
+
+_Cut = tuple[
+    Sequence[int],
+    Sequence[int],
+    Sequence[bytes | None],
+    Sequence[bytes | None],
+    Iterable[Sequence[Header]],
+]
+
+
+def _cut(library: Any, batches: Any, count: int, sizes: Any, source: Buffer) -> _Cut:
+    """Offsets, timestamps, keys, values and headers of batches whose bodies lie in ``source``."""
+    rows = sizes.rows
+    numbers = (ctypes.c_int64 * (2 * rows))()
+    out = ColumnsOut()
+    out.offset = ctypes.addressof(numbers)
+    out.timestamp = ctypes.addressof(numbers) + 8 * rows
+    out.timestamp_factor = 1
+    written = library.shoal_decode(batches, count, ctypes.byref(sizes), ctypes.byref(out))
+    pairs = _unpacked(library, batches, count, source, rows, None)
+    if written != rows or len(pairs) != 2 * rows:
+        raise CorruptDataError("the batches changed while they were being decoded")
+    keys, values = pairs[0::2], pairs[1::2]
+    headers: Iterable[Sequence[Header]] = repeat(())
+    if sizes.headers:
+        headers = _headers(library, batches, count, sizes, source)
+    return (
+        numbers[:rows],
+        numbers[rows:],
+        _with_nulls(keys) if sizes.key_nulls else keys,
+        _with_nulls(values) if sizes.value_nulls else values,
+        headers,
+    )
+
+
+def _unpacked(
+    library: Any, batches: Any, count: int, source: Buffer, pairs: int, header_counts: Any
+) -> tuple[Any, ...]:
+    format_size = _CUT_SIZE_MAX * pairs
+    text = bytearray(1 + format_size)
+    text[0] = ord("=")
+    start = ctypes.c_char.from_buffer(text, 1)
+    length = library.shoal_cut(
+        batches, count, address_of(source), header_counts, ctypes.byref(start), format_size
+    )
+    del start  # it keeps the bytearray from being cut
+    return struct.Struct(bytes(text[: 1 + length])).unpack_from(source) if length >= 0 else ()
+
+
+def _with_nulls(fields: Sequence[Any]) -> list[bytes | None]:
+    return [None if field.__class__ is bool else field for field in fields]
+
+
+def _headers(
+    library: Any, batches: Any, count: int, sizes: Any, source: Buffer
+) -> list[Sequence[Header]]:
+    counts = (ctypes.c_int32 * sizes.rows)()
+    fields = _unpacked(library, batches, count, source, sizes.headers, counts)
+    counts = counts[:]
+    names = {key: key.decode("utf-8", "replace") for key in set(fields[0::2])}
+    pairs = tuple(zip(map(names.__getitem__, fields[0::2]), _with_nulls(fields[1::2]), strict=True))
+    headers: list[Sequence[Header]] = [()] * sizes.rows
+    start = 0
+    for row in compress(range(sizes.rows), counts):
+        end = start + counts[row]
+        headers[row] = pairs[start:end]
+        start = end
+    return headers
+
+
+def parse_body(body: bytes, header: BatchHeader) -> list[Fields] | None:
+    """As record.py's; None if there is no kernel or the body is bad, so that it has to say why."""
+    library = native()
+    if library is None:
+        return None
+    batch = Batch(
+        body=address_of(body),
+        body_size=len(body),
+        base_offset=header.base_offset,
+        last_delta=header.last_offset_delta,
+        attributes=header.attributes,
+        base_timestamp=header.base_timestamp_ms,
+        max_timestamp=header.max_timestamp_ms,
+        record_count=header.record_count,
+        end_offset=_NO_END,
+    )
+    sizes = Sizes()
+    pointer = ctypes.byref(batch)
+    if library.shoal_measure(pointer, 1, ctypes.byref(sizes)) >= 0:
+        return None
+    return list(zip(*_cut(library, pointer, 1, sizes, body), strict=False))
