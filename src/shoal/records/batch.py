@@ -32,7 +32,6 @@ from shoal.records.record import (
     Fields,
     encode_record,
     parse_body,
-    record_size,
 )
 from shoal.types import Header, TimestampType
 
@@ -45,8 +44,6 @@ _CRC_FROM: Final = 21
 _MESSAGE_SIZE_MIN: Final = 14  # what formats 0 and 1 need behind ``length``
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qi")
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_CONTROL_VALUE: Final = struct.Struct(">hi")
 
 #: From so many records on the C kernel is faster, if there is one.
 _KERNEL_FROM: Final = 32
@@ -472,105 +469,3 @@ def assign_offsets(
         struct.pack_into(">h", buffer, position + 21, attributes)
         struct.pack_into(">q", buffer, position + 35, log_append_time_ms)
         _write_checksum(buffer, position, batch_size(buffer, position))
-
-
-# Transaction markers ------------------------------------------------------------------------
-
-
-def encode_marker(
-    *,
-    commit: bool,
-    producer_id: int,
-    producer_epoch: int,
-    timestamp_ms: int,
-    coordinator_epoch: int = 0,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
-) -> bytes:
-    """The control batch which ends a producer's transaction in one partition."""
-    record: NewRecord = (
-        _CONTROL_KEY.pack(0, commit),
-        _CONTROL_VALUE.pack(0, coordinator_epoch),
-        (),
-        timestamp_ms,
-    )
-    return encode_batch(
-        [record],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-        leader_epoch=leader_epoch,
-    )
-
-
-def is_abort_marker(data: Buffer, position: int = 0, *, check_crc: bool = True) -> bool:
-    """Does this control batch say that its producer's transaction was aborted?"""
-    for record in decode_batch(data, position, check_crc=check_crc):
-        if record.key is None or len(record.key) < _CONTROL_KEY.size:
-            raise CorruptDataError("a control record has no type", position=position)
-        return bool(_CONTROL_KEY.unpack_from(record.key)[1] == 0)
-    return False  # compaction emptied it
-
-
-# A producer's open batch --------------------------------------------------------------------
-
-
-class BatchBuilder:
-    """Records for one partition on their way into one batch of bounded size.
-
-    The size is counted before compression: it is a bound that holds, not an estimate.
-    """
-
-    __slots__ = ("_records", "limit_bytes", "size_bytes")
-
-    def __init__(self, *, limit_bytes: int = 16 * 1024) -> None:
-        self.limit_bytes = limit_bytes
-        self.size_bytes = HEADER_SIZE
-        self._records: list[NewRecord] = []
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def append(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] = (),
-        timestamp_ms: int = -1,
-    ) -> bool:
-        """Take the record, or return False if it does not fit any more.
-
-        The first record is always taken, however large: the limit is for batching; whether a
-        record is too large for the topic is its owner's decision.
-        """
-        records = self._records
-        delta = timestamp_ms - records[0][3] if records else 0
-        size = self.size_bytes + record_size(len(records), delta, key, value, headers)
-        if size > self.limit_bytes and records:
-            return False
-        self.size_bytes = size
-        records.append((key, value, headers, timestamp_ms))
-        return True
-
-    def build(
-        self,
-        *,
-        codec: int = 0,
-        level: int | None = None,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        is_transactional: bool = False,
-    ) -> bytes:
-        """The batch. The builder keeps its records: a retry may build again."""
-        return encode_batch(
-            self._records,
-            codec=codec,
-            level=level,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
-        )

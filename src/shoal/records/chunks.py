@@ -24,7 +24,6 @@ from shoal.records.batch import (
     checksum_holds,
     corrupt,
     inflate,
-    is_abort_marker,
     iter_headers,
     parse_records,
     read_body,
@@ -32,6 +31,7 @@ from shoal.records.batch import (
 )
 from shoal.records.checksum import Buffer
 from shoal.records.kernel import Batch, ChunkIn, Sizes, address_of
+from shoal.records.markers import is_abort_marker
 from shoal.records.record import Fields
 
 _CODEC = 0x07

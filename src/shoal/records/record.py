@@ -37,113 +37,113 @@ def parse_body(
     base_timestamp_ms: int,
     append_time_ms: int | None,
 ) -> list[Fields]:
-    """All records in an inflated body; every one of them has ``append_time_ms`` if it is set.
+    """All records in an inflated body; every one of them has ``append_time_ms`` if it is set."""
+    records: list[Fields] = []
+    try:
+        end = _parse(
+            records, body, count, base_offset, last_offset_delta, base_timestamp_ms, append_time_ms
+        )
+    except IndexError:
+        raise CorruptDataError(f"record {len(records)} is cut off") from None
+    except _MalformedError as error:
+        raise CorruptDataError(f"record {len(records)} {error}") from None
+    if end != len(body):
+        raise CorruptDataError(f"{len(body) - end} bytes are left over behind the last record")
+    return records
+
+
+def _parse(
+    records: list[Fields],
+    body: bytes,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+) -> int:
+    """Append to ``records``; where the last one ends.
 
     The whole cost of reading without the C kernel is in this loop. So varints of one and two
     bytes are read in line, and one comparison at a record's end stands for all the lengths in
     it: the position only grows, so if it ends where the record ends it never left the record.
     """
-    records: list[Fields] = []
     append = records.append
-    size = len(body)
-    previous = -1
-    p = 0
-    try:
-        for index in range(count):
-            n = body[p]
+    size, previous, p = len(body), -1, 0
+    for _ in range(count):
+        if (n := body[p]) < 128:
             p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            end = p + (n >> 1)
-            if n & 1 or end > size:
-                raise CorruptDataError(f"record {index} is longer than the batch")
-            p += 1  # attributes: none are defined
+        elif (high := body[p + 1]) < 128:
+            n, p = n + (high << 7) - 128, p + 2
+        else:
+            n, p = _varint(body, p, 32)
+        end = p + (n >> 1)
+        if n & 1 or end > size:
+            raise _MalformedError("is longer than the batch")
+        p += 1  # attributes: none are defined
 
-            n = body[p]
+        if (n := body[p]) < 128:
             p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 64)
-            timestamp = base_timestamp_ms + ((n >> 1) ^ -(n & 1))
+        elif (high := body[p + 1]) < 128:
+            n, p = n + (high << 7) - 128, p + 2
+        else:
+            n, p = _varint(body, p, 64)
+        timestamp = base_timestamp_ms + ((n >> 1) ^ -(n & 1))
 
-            n = body[p]
+        if (n := body[p]) < 128:
             p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            delta = (n >> 1) ^ -(n & 1)
-            if not previous < delta <= last_offset_delta:
-                raise CorruptDataError(f"record {index} has offset delta {delta}")
-            previous = delta
+        elif (high := body[p + 1]) < 128:
+            n, p = n + (high << 7) - 128, p + 2
+        else:
+            n, p = _varint(body, p, 32)
+        delta = (n >> 1) ^ -(n & 1)
+        if not previous < delta <= last_offset_delta:
+            raise _MalformedError(f"has offset delta {delta}")
+        previous = delta
 
-            n = body[p]
+        if (n := body[p]) < 128:
             p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            if n & 1:
-                if n != 1:
-                    raise CorruptDataError(f"record {index} has a negative key length")
-                key = None
-            else:
-                start, p = p, p + (n >> 1)
-                key = body[start:p]
+        elif (high := body[p + 1]) < 128:
+            n, p = n + (high << 7) - 128, p + 2
+        else:
+            n, p = _varint(body, p, 32)
+        if n & 1:
+            key = _null(n)
+        else:
+            start, p = p, p + (n >> 1)
+            key = body[start:p]
 
-            n = body[p]
+        if (n := body[p]) < 128:
             p += 1
-            if n > 127:
-                if (high := body[p]) < 128:
-                    n += (high << 7) - 128
-                    p += 1
-                else:
-                    n, p = _varint_tail(body, p - 1, 32)
-            if n & 1:
-                if n != 1:
-                    raise CorruptDataError(f"record {index} has a negative value length")
-                value = None
-            else:
-                start, p = p, p + (n >> 1)
-                value = body[start:p]
+        elif (high := body[p + 1]) < 128:
+            n, p = n + (high << 7) - 128, p + 2
+        else:
+            n, p = _varint(body, p, 32)
+        if n & 1:
+            value = _null(n)
+        else:
+            start, p = p, p + (n >> 1)
+            value = body[start:p]
 
-            headers: Sequence[Header] = ()
-            if body[p]:
-                headers, p = _read_headers(body, p, end)
-            else:
-                p += 1
-            if p != end:
-                raise CorruptDataError(f"record {index}'s fields do not fill its length")
-            if append_time_ms is not None:
-                timestamp = append_time_ms
-            elif not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise CorruptDataError(f"record {index}'s timestamp overflows")
-            append((base_offset + delta, timestamp, key, value, headers))
-    except IndexError:
-        raise CorruptDataError("a record is cut off") from None
-    except _VarintError:
-        raise CorruptDataError(f"record {len(records)} has a malformed number") from None
-    if p != size:
-        raise CorruptDataError(f"{size - p} bytes are left over behind the last record")
-    return records
+        headers: Sequence[Header] = ()
+        if body[p]:
+            headers, p = _read_headers(body, p, end)
+        else:
+            p += 1
+        if p != end:
+            raise _MalformedError("does not have the length it says")
+        if append_time_ms is not None:
+            timestamp = append_time_ms
+        elif not _INT64_MIN <= timestamp <= _INT64_MAX:
+            raise _MalformedError("has a timestamp beyond 64 bits")
+        append((base_offset + delta, timestamp, key, value, headers))
+    return p
 
 
-class _VarintError(Exception):
-    """Caught in this file: the message needs the batch, which the number does not know."""
+class _MalformedError(Exception):
+    """Says what is wrong with a record; its caller knows which one it is."""
 
 
-def _varint_tail(body: bytes, p: int, bits: int) -> tuple[int, int]:
+def _varint(body: bytes, p: int, bits: int) -> tuple[int, int]:
     """The unsigned number at ``p`` and the position behind it."""
     value = shift = 0
     while True:
@@ -154,30 +154,35 @@ def _varint_tail(body: bytes, p: int, bits: int) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            raise _VarintError
+            raise _MalformedError("has a number which does not end")
     if value >> bits:
-        raise _VarintError
+        raise _MalformedError(f"has a number beyond {bits} bits")
     return value, p
 
 
+def _null(number: int) -> bytes | None:
+    """An odd number is a negative length, of which only -1 has a meaning."""
+    if number != 1:
+        raise _MalformedError("has a negative length")
+    return None
+
+
 def _read_headers(body: bytes, p: int, end: int) -> tuple[Sequence[Header], int]:
-    number, p = _varint_tail(body, p, 32)
+    number, p = _varint(body, p, 32)
     count = number >> 1
     if number & 1 or count > (end - p) // 2:
-        raise _VarintError
+        raise _MalformedError("has more headers than bytes")
     headers: list[Header] = []
     for _ in range(count):
-        number, p = _varint_tail(body, p, 32)
+        number, p = _varint(body, p, 32)
         if number & 1:
-            raise _VarintError
+            raise _MalformedError("has a header without a key")
         start, p = p, p + (number >> 1)
         # Java's reader replaces what is not UTF-8; a consumer must not get stuck on it.
         key = body[start:p].decode("utf-8", "replace")
-        number, p = _varint_tail(body, p, 32)
+        number, p = _varint(body, p, 32)
         if number & 1:
-            if number != 1:
-                raise _VarintError
-            headers.append((key, None))
+            headers.append((key, _null(number)))
         else:
             start, p = p, p + (number >> 1)
             headers.append((key, body[start:p]))
