@@ -5,6 +5,10 @@ broker to read from, and starts a round for each broker that has none under way.
 whenever something may have changed: an answer came, a chunk was used up, a position was set, the
 metadata or the assignment changed.
 
+A round may wait at the broker for half a second because nothing new is there. A partition that
+becomes fetchable meanwhile (a seek, a resume, a buffer run dry) must not wait with it: it is
+fetched once in a lane of its own, outside the session, and joins the others in their next round.
+
 Rule: an answer only ever touches the partition states it was asked for, and only if their lap is
 still the same. Errors which the user must see are kept until the next poll raises them.
 """
@@ -46,9 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIRST_WITH_TOPIC_IDS: Final = 13
-# Without a partition to wait for the user has data already: ask again after a pause, so that a
-# partition at its end does not hold up one whose buffer is about to run dry.
-_PACE_S: Final = 0.05
+# After a catch-up that found nothing: until then the common round is likely to be back.
+_PAUSE_S: Final = 0.05
+_SESSIONLESS: Final = (0, -1)
 
 
 class Wanted(NamedTuple):
@@ -60,12 +64,23 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
-class _Round(NamedTuple):
-    """One request under way: what was asked, and of which laps."""
+class _Round:
+    """One request under way: what was asked, of which laps, and in which lane."""
 
-    wanted: dict[TopicPartition, Wanted]
-    states: dict[TopicPartition, tuple[PartitionState, int]]
-    must_not_wait: bool
+    __slots__ = ("lane", "node_id", "states", "wanted")
+
+    def __init__(self, node_id: int, lane: Lane) -> None:
+        self.node_id = node_id
+        self.lane = lane
+        self.wanted: dict[TopicPartition, Wanted] = {}
+        self.states: dict[TopicPartition, tuple[PartitionState, int]] = {}
+
+    @property
+    def is_catching_up(self) -> bool:
+        return self.lane is Lane.CATCH_UP
+
+    def covers(self, state: PartitionState) -> bool:
+        return self.states.get(state.tp) == (state, state.lap)
 
 
 class Fetcher:
@@ -85,7 +100,8 @@ class Fetcher:
         self._buffer = buffer
         self._on_data = on_data
         self._sessions: dict[int, FetchSession[Wanted]] = {}
-        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[int, Lane], tuple[_Round, asyncio.Task[None]]] = {}
+        self._next_kick: asyncio.TimerHandle | None = None
         self._backoffs: dict[int, Backoff] = {}
         self._errors: dict[TopicPartition, tuple[int, Exception]] = {}
         self._is_closed = False
@@ -94,10 +110,21 @@ class Fetcher:
         """Start a fetch wherever one is possible and none is under way."""
         if self._is_closed:
             return
-        for node_id, round_ in self._rounds().items():
-            if node_id not in self._under_way:
-                task = asyncio.get_running_loop().create_task(self._fetch(node_id, round_))
-                self._under_way[node_id] = task
+        for round_ in self._rounds():
+            task = asyncio.get_running_loop().create_task(self._fetch(round_))
+            self._under_way[round_.node_id, round_.lane] = (round_, task)
+
+    def _kick_at(self, when: float) -> None:
+        """Look again then, or earlier if that is planned already."""
+        if self._next_kick is not None:
+            if self._next_kick.when() <= when and not self._next_kick.cancelled():
+                return
+            self._next_kick.cancel()
+        self._next_kick = asyncio.get_running_loop().call_at(when, self._planned_kick)
+
+    def _planned_kick(self) -> None:
+        self._next_kick = None
+        self.kick()
 
     def take_error(self) -> Exception | None:
         """An error for the user, once; one of a position that was left meanwhile is dropped."""
@@ -111,40 +138,55 @@ class Fetcher:
     async def close(self) -> None:
         """Stop fetching and tell the brokers to forget the sessions; does not wait for them."""
         self._is_closed = True
-        tasks = list(self._under_way.values())
+        if self._next_kick is not None:
+            self._next_kick.cancel()
+        tasks = [task for _, task in self._under_way.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- what to ask ---
 
-    def _rounds(self) -> dict[int, _Round]:
-        now = asyncio.get_running_loop().time()
+    def _rounds(self) -> list[_Round]:
+        """The rounds that can begin now."""
         room = self._config.fetch_buffer_bytes - sum(s.buffered_bytes for s in self._positions)
         if room <= 0:
-            return {}
+            return []
+        now = asyncio.get_running_loop().time()
         share = max(
             self._config.max_partition_fetch_bytes,
             self._config.fetch_buffer_bytes // max(1, len(self._positions)),
         )
         rounds: dict[int, _Round] = {}
-        full: set[int] = set()
         for state in self._positions:
-            if state.position is None or state.is_paused or state.is_held or state.retry_at > now:
-                continue
-            node_id = self._node_for(state)
-            if node_id is None:
+            if state.position is None or state.is_paused or state.is_held:
                 continue
             if state.buffered_bytes >= share:
-                full.add(node_id)
                 continue
-            round_ = rounds.setdefault(node_id, _Round({}, {}, must_not_wait=False))
-            round_.wanted[state.tp] = self._wanted(state)
-            round_.states[state.tp] = (state, state.lap)
-        return {
-            node_id: round_._replace(must_not_wait=node_id in full)
-            for node_id, round_ in rounds.items()
-        }
+            if state.retry_at > now:
+                self._kick_at(state.retry_at)
+                continue
+            node_id = self._node_for(state)
+            if node_id is not None and not self._is_covered(node_id, state):
+                round_ = rounds.setdefault(node_id, self._idle_lane(node_id))
+                round_.wanted[state.tp] = self._wanted(state)
+                round_.states[state.tp] = (state, state.lap)
+        return [
+            round_
+            for round_ in rounds.values()
+            if (round_.node_id, round_.lane) not in self._under_way
+        ]
+
+    def _is_covered(self, node_id: int, state: PartitionState) -> bool:
+        for lane in (Lane.FETCH, Lane.CATCH_UP):
+            under_way = self._under_way.get((node_id, lane))
+            if under_way is not None and under_way[0].covers(state):
+                return True
+        return False
+
+    def _idle_lane(self, node_id: int) -> _Round:
+        is_busy = (node_id, Lane.FETCH) in self._under_way
+        return _Round(node_id, Lane.CATCH_UP if is_busy else Lane.FETCH)
 
     def _node_for(self, state: PartitionState) -> int | None:
         leader = self._cluster.metadata.leader_of(state.tp)
@@ -168,21 +210,23 @@ class Fetcher:
 
     # --- one round ---
 
-    async def _fetch(self, node_id: int, round_: _Round) -> None:
+    async def _fetch(self, round_: _Round) -> None:
+        node_id = round_.node_id
         pause_s = 0.0
         try:
-            answer = await self._ask(node_id, round_)
-            empty = self._handle(node_id, round_, answer)
+            answer = await self._ask(round_)
+            got_data = self._handle(round_, answer)
             self._backoff(node_id).reset()
-            if empty and round_.must_not_wait:
-                pause_s = _PACE_S
+            if round_.is_catching_up and not got_data:
+                self._rest(round_, _PAUSE_S)
         except (
             ConnectionFailedError,
             RequestTimeoutError,
             InvalidFrameError,
             BrokerError,
         ) as error:
-            self._session(node_id).reset()
+            if not round_.is_catching_up:
+                self._session(node_id).reset()
             self._cluster.mark_stale()
             pause_s = self._backoff(node_id).next_s()
             if isinstance(error, BrokerError):
@@ -190,19 +234,29 @@ class Fetcher:
             else:
                 logger.warning("fetch from broker %d failed: %s", node_id, error)
             self._leave_replica(node_id, round_)
-        await asyncio.sleep(pause_s)
-        del self._under_way[node_id]
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        del self._under_way[node_id, round_.lane]
         self.kick()
 
-    async def _ask(self, node_id: int, round_: _Round) -> Any:
-        connection = await self._cluster.link(node_id, Lane.FETCH).connection()
-        session = self._session(node_id)
+    def _rest(self, round_: _Round, pause_s: float) -> None:
+        """Nothing was there: leave these partitions to the common round for a while."""
+        until = asyncio.get_running_loop().time() + pause_s
+        for state, _ in round_.states.values():
+            state.retry_at = max(state.retry_at, until)
+
+    async def _ask(self, round_: _Round) -> Any:
+        connection = await self._cluster.link(round_.node_id, round_.lane).connection()
         version = fetch_version(connection, round_.wanted)
-        request = session.next_request(round_.wanted)
-        wait_ms = 0 if round_.must_not_wait else self._config.fetch_max_wait_ms
+        if round_.is_catching_up:
+            session = SessionRequest(*_SESSIONLESS, round_.wanted, {})
+            wait_ms = 0
+        else:
+            session = self._session(round_.node_id).next_request(round_.wanted)
+            wait_ms = self._config.fetch_max_wait_ms
+        request = Versioned(ApiKey.FETCH, lambda _: self._request(session, wait_ms), up_to=version)
         timeout_s = (wait_ms + self._config.request_timeout_ms) / 1000
-        build = Versioned(ApiKey.FETCH, lambda _: self._request(request, wait_ms), up_to=version)
-        return await connection.send(build, timeout_s=timeout_s)
+        return await connection.send(request, timeout_s=timeout_s)
 
     def _request(self, session: SessionRequest[Wanted], wait_ms: int) -> FetchRequest:
         config = self._config
@@ -226,15 +280,16 @@ class Fetcher:
 
     # --- what came back ---
 
-    def _handle(self, node_id: int, round_: _Round, answer: Any) -> bool:
-        """Take an answer in; whether it brought nothing."""
-        session = self._session(node_id)
+    def _handle(self, round_: _Round, answer: Any) -> bool:
+        """Take an answer in; whether it brought anything."""
+        session = self._session(round_.node_id)
         if answer.error_code:
             session.reset()
             if reaction("Fetch", answer.error_code) is Reaction.RAISE:
                 raise error_for(answer.error_code)
             return False
-        session.answered(answer.session_id)
+        if not round_.is_catching_up:
+            session.answered(answer.session_id)
         names = {
             wanted.topic_id: tp.topic for tp, wanted in round_.wanted.items() if wanted.topic_id
         }
@@ -252,7 +307,7 @@ class Fetcher:
                     got_data |= self._on_partition(state, partition)
         if got_data or self._errors:
             self._on_data()
-        return not got_data
+        return got_data
 
     def _on_partition(self, state: PartitionState, partition: Any) -> bool:
         if partition.high_watermark >= 0:
@@ -284,9 +339,6 @@ class Fetcher:
         outcome = reaction("Fetch", code)
         now = asyncio.get_running_loop().time()
         state.retry_at = now + self._config.retry_backoff_ms / 1000
-        asyncio.get_running_loop().call_later(
-            self._config.retry_backoff_ms / 1000 + 0.001, self.kick
-        )
         if outcome is Reaction.RESET_POSITION:
             self._out_of_range(state)
         elif outcome is Reaction.REFRESH:

@@ -29,6 +29,7 @@ class Lane(Enum):
 
     MAIN = "main"
     FETCH = "fetch"
+    CATCH_UP = "catch up"
     GROUP = "group"
 
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
+from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig
 from shoal.client.engine import Engine
@@ -24,12 +25,17 @@ from shoal.client.security import tls_context
 from shoal.client.sending import Sender
 from shoal.client.timing import Deadline
 from shoal.errors import RequestTimeoutError
+from shoal.records.batch import read_header
+from shoal.records.compression import Codec
 from shoal.types import Header, PartitionInfo, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+# As large as brokers accept by default (max.message.bytes), with room for the header.
+_ARROW_BATCH_BYTES = 1_000_000
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
@@ -151,8 +157,39 @@ class Producer:
 
         A column ``timestamp`` (timestamp or milliseconds) and a column ``headers``
         (list of struct key, value) are used if present.
+
+        Raises:
+            ValueError: a column or partition that does not exist, or a row larger than
+                ``max_request_size``.
+            RequestTimeoutError: as ``send``.
         """
-        raise NotImplementedError
+        config = self.config
+        count = self._partition_counts.get(topic) or self._partition_count(topic)
+        if isinstance(partition, int) and not 0 <= partition < count:
+            raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        encoding = Encoding(
+            min(config.max_request_size, _ARROW_BATCH_BYTES),
+            Codec[config.compression_type.upper()],
+            config.compression_level,
+        )
+        futures = []
+        for part in arrow_parts(data):
+            columns = columns_of(part, key, value, partition)
+            for number, batch in encoded(
+                topic, columns, partition, count, self._partitioner, encoding
+            ):
+                futures.append(self._send_batch(TopicPartition(topic, number), batch))
+        return futures
+
+    def _send_batch(self, tp: TopicPartition, batch: bytes) -> SendFuture:
+        if len(batch) > self.config.max_request_size:
+            raise ValueError(
+                f"a batch of {len(batch)} bytes for {tp} is larger than max_request_size="
+                f"{self.config.max_request_size}"
+            )
+        header = read_header(batch)
+        sent = self._accumulator.append_prebuilt(tp, bytearray(batch), header.record_count)
+        return SendFuture(sent, 0, header.base_timestamp_ms)
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now; returns when all of it is acknowledged or has failed.

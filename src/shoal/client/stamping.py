@@ -25,7 +25,11 @@ Producer = tuple[int, int, int]
 
 
 def stamp(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Write the producer into an encoded batch, in place, if it is not there yet."""
+    """Write the producer into an encoded batch, in place, if it is not there yet.
+
+    A producer's batch starts at offset 0: Kafka refuses any other.
+    """
+    batch[:8] = bytes(8)
     wanted = _PRODUCER.pack(producer_id, epoch, base_sequence)
     if batch[_PRODUCER_AT : _PRODUCER_AT + len(wanted)] == wanted:
         return

@@ -1,0 +1,199 @@
+"""Arrow data on its way out: which rows go to which partition, encoded as record batches.
+
+Rule: no Python object per row. Keys are hashed by columns with the same murmur2 as
+``partitioner.py`` (which is the reference), rows are gathered per partition, and each gathering is
+encoded in one call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shoal.client.partitioner import Partitioner, Sticky
+from shoal.records.encoding import encode_columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+
+class Columns(NamedTuple):
+    """The columns of one Arrow batch that make records."""
+
+    keys: Any | None
+    values: Any
+    timestamps: Any | None
+    headers: Any | None
+    partitions: Any | None
+
+    def take(self, rows: Any) -> Columns:
+        return Columns(*(None if column is None else column.take(rows) for column in self))
+
+
+class Encoding(NamedTuple):
+    """How batches are made."""
+
+    batch_bytes: int
+    codec: int
+    level: int | None
+
+
+def arrow_parts(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    return data.to_batches() if hasattr(data, "to_batches") else [data]
+
+
+def columns_of(
+    batch: pa.RecordBatch, key: str | None, value: str, partition: int | str | None
+) -> Columns:
+    """Pick the columns by name.
+
+    Raises:
+        ValueError: the value column, or a named partition column, is not there.
+    """
+    names = batch.schema.names
+
+    def column(name: str | None, *, needed: bool) -> Any | None:
+        if name is not None and name in names:
+            return batch.column(name)
+        if needed:
+            raise ValueError(f"no column {name!r}; there are {', '.join(names)}")
+        return None
+
+    numbers = column(partition, needed=True) if isinstance(partition, str) else None
+    return Columns(
+        column(key, needed=False),
+        column(value, needed=True),
+        column("timestamp", needed=False),
+        column("headers", needed=False),
+        numbers,
+    )
+
+
+def encoded(
+    topic: str,
+    columns: Columns,
+    partition: int | str | None,
+    partition_count: int,
+    partitioner: Partitioner,
+    encoding: Encoding,
+) -> Iterator[tuple[int, bytes]]:
+    """Record batches with the partition each goes to, in the order of their rows."""
+    if isinstance(partition, int):
+        for batch in _encode(columns, encoding):
+            yield partition, batch
+    elif columns.partitions is None and columns.keys is None and isinstance(partitioner, Sticky):
+        # Nothing binds a row to a partition: whole batches are spread.
+        for batch in _encode(columns, encoding):
+            number = partitioner(topic, None, partition_count)
+            partitioner.batch_done(topic, number, partition_count)
+            yield number, batch
+    else:
+        numbers = _partitions(topic, columns, partition_count, partitioner)
+        for number, rows in _grouped(numbers):
+            if not 0 <= number < partition_count:
+                raise ValueError(
+                    f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {number}"
+                )
+            for batch in _encode(columns.take(rows), encoding):
+                yield number, batch
+
+
+def _encode(columns: Columns, encoding: Encoding) -> list[bytes]:
+    return encode_columns(
+        columns.keys,
+        columns.values,
+        timestamps=columns.timestamps,
+        headers=columns.headers,
+        timestamp_ms=time.time_ns() // 1_000_000,
+        batch_bytes=encoding.batch_bytes,
+        codec=encoding.codec,
+        level=encoding.level,
+    )
+
+
+def _partitions(
+    topic: str, columns: Columns, count: int, partitioner: Partitioner
+) -> npt.NDArray[np.int64]:
+    import numpy as np
+
+    if columns.partitions is not None:
+        return np.asarray(columns.partitions.to_numpy(zero_copy_only=False), dtype=np.int64)
+    if columns.keys is None:
+        keys: list[bytes | None] = [None] * len(columns.values)
+    elif isinstance(partitioner, Sticky):
+        return _by_key(topic, columns.keys, count, partitioner)
+    else:
+        keys = [_as_bytes(key) for key in columns.keys.to_pylist()]
+    return np.array([partitioner(topic, key, count) for key in keys], dtype=np.int64)
+
+
+def _as_bytes(key: bytes | str | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArray[np.int64]:
+    import numpy as np
+
+    hashes = murmur2_column(keys)
+    numbers = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+    if keys.null_count:
+        is_null = np.asarray(keys.is_null().to_numpy(zero_copy_only=False))
+        numbers[is_null] = partitioner(topic, None, count)
+    return numbers
+
+
+def _grouped(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
+    """Each partition with its row numbers, rows in their order."""
+    import numpy as np
+    import pyarrow as pa
+
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    if not len(order):
+        return
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).tolist()
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(ordered[start]), pa.array(order[start:end])
+
+
+def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
+    """``murmur2`` of each value of a binary or string array; of null, whatever."""
+    import numpy as np
+    import pyarrow as pa
+
+    binary = keys.cast(pa.binary())
+    _, offsets_buffer, data_buffer = binary.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32)
+    offsets = offsets[binary.offset : binary.offset + len(binary) + 1]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    m = np.uint32(0x5BD1E995)
+    h = np.uint32(0x9747B28C) ^ sizes.astype(np.uint32)
+    words = sizes // 4
+    for index in range(int(words.max(initial=0))):
+        rows = np.flatnonzero(words > index)
+        k = _little_endian(data, starts[rows] + 4 * index, 4) * m
+        k ^= k >> np.uint32(24)
+        h[rows] = (h[rows] * m) ^ (k * m)
+    for rest in (1, 2, 3):
+        rows = np.flatnonzero(sizes % 4 == rest)
+        if len(rows):
+            tail = _little_endian(data, starts[rows] + 4 * words[rows], rest)
+            h[rows] = (h[rows] ^ tail) * m
+    h ^= h >> np.uint32(13)
+    h *= m
+    return h ^ (h >> np.uint32(15))
+
+
+def _little_endian(
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int32], size: int
+) -> npt.NDArray[np.uint32]:
+    import numpy as np
+
+    number = np.zeros(len(positions), dtype=np.uint32)
+    for place in range(size):
+        number |= data[positions + place].astype(np.uint32) << np.uint32(8 * place)
+    return number
