@@ -600,6 +600,9 @@ def test_a_thousand_partitions_cost_nothing_until_they_are_used():
         (found,) = client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="wide")])).topics
         assert len(found.partitions) == 1000
         assert broker.counters()["partitions_open"] == 0
+        assert list_offset(client, "wide", -1).offset == 0
+        assert bytes(fetch(client, "wide", 0).records) == b""
+        assert fetch(client, "wide", 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         produce(client, "wide", batch(b"x"))
         opened = broker.on_loop(lambda live: list(live.directory.partitions))
         assert opened == [TopicPartition("wide", 0)]

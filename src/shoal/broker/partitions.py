@@ -61,13 +61,15 @@ class Partition:
         arrived, self._arrived = self._arrived, 0
         self._waiting.arrived(self.topic_partition, arrived)
 
-    def epoch_fault(self, current_leader_epoch: int) -> ErrorCode:
-        """A client that knows another leader epoch has old metadata, or newer than ours."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.log.leader_epoch:
-            return ErrorCode.NONE
-        if current_leader_epoch < self.log.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+def epoch_fault(partition: Partition | None, current_leader_epoch: int) -> ErrorCode:
+    """A client that knows another leader epoch has old metadata, or newer than ours."""
+    epoch = partition.log.leader_epoch if partition is not None else 0
+    if current_leader_epoch < 0 or current_leader_epoch == epoch:
+        return ErrorCode.NONE
+    if current_leader_epoch < epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 class Partitions:
@@ -108,16 +110,26 @@ class Partitions:
         self._open[log.topic_partition] = partition
         return partition
 
-    def get(self, topic: Topic, index: int) -> Partition | ErrorCode:
-        """The partition, made if it was never used, or why it cannot be served."""
+    def find(self, topic: Topic, index: int) -> Partition | ErrorCode | None:
+        """The partition, why it cannot be served, or None if nothing was ever written to it.
+
+        Reading makes no log: a consumer of a thousand empty partitions must cost nothing.
+        """
         found = self._open.get((topic.name, index))
         if found is not None:
             return found
         if not 0 <= index < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topic_partition = TopicPartition(topic.name, index)
-        if topic_partition in self.directory.offline:
+        if (topic.name, index) in self.directory.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def get(self, topic: Topic, index: int) -> Partition | ErrorCode:
+        """The partition, made if it was never used, or why it cannot be served."""
+        found = self.find(topic, index)
+        if found is not None:
+            return found
+        topic_partition = TopicPartition(topic.name, index)
         try:
             log = self.directory.create(
                 topic_partition,

@@ -28,11 +28,10 @@ def handle(broker: Broker, call: Call, request: DescribeLogDirsRequest) -> Descr
             continue
         partitions = []
         for index in indexes:
-            found = broker.partitions.get(topic, index)
+            found = broker.partitions.find(topic, index)
             if not isinstance(found, ErrorCode):
-                partitions.append(
-                    _Partition(partition_index=index, partition_size=found.log.size_bytes)
-                )
+                size = found.log.size_bytes if found is not None else 0
+                partitions.append(_Partition(partition_index=index, partition_size=size))
         if partitions:
             topics.append(_Topic(name=name, partitions=partitions))
     total, usable = broker.partitions.disk_space()

@@ -33,9 +33,11 @@ def _describe(broker: Broker, name: str, index: int) -> _Answer:
     topic = broker.catalogue.get(name)
     if topic is None:
         return _Answer(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = broker.partitions.get(topic, index)
+    partition = broker.partitions.find(topic, index)
     if isinstance(partition, ErrorCode):
         return _Answer(partition_index=index, error_code=partition)
+    if partition is None:
+        return _Answer(partition_index=index)
     return _Answer(
         partition_index=index,
         active_producers=[

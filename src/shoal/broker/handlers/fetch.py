@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.fetch_sessions import FetchContext, FetchPartition, Key
+from shoal.broker.partitions import epoch_fault
 from shoal.errors import ErrorCode
 from shoal.log.partition import ReadResult
 from shoal.types import TopicPartition
@@ -122,12 +123,17 @@ class _Attempt:
             if isinstance(wanted.topic, bytes):
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
             return self._refused(wanted, unknown)
-        partition = self._broker.partitions.get(topic, wanted.partition)
+        partition = self._broker.partitions.find(topic, wanted.partition)
         if isinstance(partition, ErrorCode):
             return self._refused(wanted, partition)
-        log = partition.log
-        if (fault := partition.epoch_fault(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+        if (fault := epoch_fault(partition, wanted.current_leader_epoch)) is not ErrorCode.NONE:
             return self._refused(wanted, fault)
+        if partition is None:
+            if wanted.fetch_offset != 0:
+                return self._refused(wanted, ErrorCode.OFFSET_OUT_OF_RANGE, 0, 0)
+            self._watched.append(TopicPartition(topic.name, wanted.partition))
+            return _Data(partition_index=wanted.partition, last_stable_offset=0, log_start_offset=0)
+        log = partition.log
         room = min(self._max_bytes - self._size, wanted.max_bytes)
         # The first batch is returned whatever its size, or a large one would stop the consumer.
         found = log.read(wanted.fetch_offset, max(room, 0), min_one_batch=self._size == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from shoal.broker.partitions import epoch_fault
 from shoal.errors import ErrorCode
 from shoal.log.partition import PartitionLog
 from shoal.wire.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -53,14 +54,18 @@ def _look_up(
     topic = broker.catalogue.get(name)
     if topic is None:
         return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = broker.partitions.get(topic, index)
+    partition = broker.partitions.find(topic, index)
     if isinstance(partition, ErrorCode):
         return _refused(index, partition)
-    if (fault := partition.epoch_fault(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+    if (fault := epoch_fault(partition, wanted.current_leader_epoch)) is not ErrorCode.NONE:
         return _refused(index, fault)
     if version < _SINCE.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
         return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-    offset, timestamp_ms, epoch = _find(partition.log, wanted.timestamp)
+    if partition is None:
+        start_or_end = wanted.timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL)
+        offset, timestamp_ms, epoch = (0, -1, 0) if start_or_end else (-1, -1, -1)
+    else:
+        offset, timestamp_ms, epoch = _find(partition.log, wanted.timestamp)
     return _Answer(
         partition_index=index,
         timestamp=timestamp_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.broker.partitions import epoch_fault
 from shoal.errors import ErrorCode
 from shoal.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -39,12 +40,15 @@ def _look_up(
     topic = broker.catalogue.get(name)
     if topic is None:
         return _Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = broker.partitions.get(topic, wanted.partition)
+    partition = broker.partitions.find(topic, wanted.partition)
     if isinstance(partition, ErrorCode):
         return _Answer(partition=wanted.partition, error_code=partition)
-    if (fault := partition.epoch_fault(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+    if (fault := epoch_fault(partition, wanted.current_leader_epoch)) is not ErrorCode.NONE:
         return _Answer(partition=wanted.partition, error_code=fault)
-    found = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    if partition is None:
+        found = (0, 0) if wanted.leader_epoch == 0 else None
+    else:
+        found = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     if found is None:
         return _Answer(partition=wanted.partition)
     return _Answer(partition=wanted.partition, leader_epoch=found[0], end_offset=found[1])
