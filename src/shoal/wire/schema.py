@@ -197,7 +197,11 @@ class Message(Struct):
         return encoded if isinstance(encoded, bytes) else b"".join(encoded)
 
     def encode_parts(self, version: int) -> list[Part]:
-        """The same bytes in pieces: large record batches are passed on and not copied."""
+        """The same bytes in pieces: large record batches are passed on and not copied.
+
+        Of such a batch only the length is looked at, so it may be a range of a file as well, which
+        the sender knows how to send.
+        """
         try:
             encoded = (self._encoders.get(version) or self._compile_encoder(version))(self)
         except _ENCODE_FAULTS as fault:
