@@ -1,0 +1,267 @@
+"""Administration of groups: list, describe, offsets, reset, delete.
+
+Rule: as in ``topic_admin.py``. A group is always asked about at its coordinator, except for the
+list of groups, which every broker has a part of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shoal.client.cluster import Cluster
+from shoal.client.connection import Versioned
+from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
+from shoal.client.timing import Deadline
+from shoal.errors import BrokerError, ErrorCode, InvalidMessageError
+from shoal.types import OffsetAndMetadata, TopicPartition
+from shoal.wire.apis.delete_groups import DeleteGroupsRequest
+from shoal.wire.apis.describe_groups import DescribeGroupsRequest
+from shoal.wire.apis.leave_group import LeaveGroupRequest
+from shoal.wire.apis.list_groups import ListGroupsRequest
+from shoal.wire.apis.offset_delete import OffsetDeleteRequest
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.consumer_protocol import Assignment, subscribed_topics
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group in a list. ``state`` and ``kind`` are empty if the broker is too old to say."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as its coordinator sees it; ``state`` is Kafka's word, "Dead" if there is none."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is behind in one partition; ``None``: nothing is committed."""
+
+    committed: int | None
+    end: int
+    lag: int | None
+    member_id: str | None = None
+
+
+async def list_groups(
+    cluster: Cluster, states: Collection[str], kinds: Collection[str], deadline: Deadline
+) -> list[GroupListing]:
+    def build(version: int) -> ListGroupsRequest:
+        request = ListGroupsRequest()
+        if version >= 4:
+            request.states_filter = list(states)
+        if version >= 5:
+            request.types_filter = list(kinds)
+        return request
+
+    async def of(node_id: int) -> list[GroupListing]:
+        answer = await cluster.ask(
+            Versioned(ApiKey.LIST_GROUPS, build), node_id=node_id, deadline=deadline
+        )
+        cluster.check("Group", answer.error_code)
+        return [
+            GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
+            for one in answer.groups
+        ]
+
+    async def attempt() -> list[GroupListing]:
+        metadata = await cluster.refresh((), deadline)
+        parts = await asyncio.gather(*(of(node_id) for node_id in metadata.nodes))
+        return sorted((one for part in parts for one in part), key=lambda one: one.group_id)
+
+    return await cluster.retrying(attempt, deadline)
+
+
+async def describe_group(cluster: Cluster, group_id: str, deadline: Deadline) -> GroupDescription:
+    async def attempt() -> GroupDescription:
+        request = DescribeGroupsRequest(groups=[group_id])
+        answer = await cluster.ask_coordinator(group_id, request, deadline)
+        (group,) = answer.groups
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            # KIP-1043: what older brokers call a dead group.
+            group.group_state = "Dead"
+        else:
+            cluster.check("Group", group.error_code, repr(group_id), group_id=group_id)
+        coordinator_id = await cluster.coordinator(group_id, deadline)
+        return GroupDescription(
+            group_id,
+            group.group_state,
+            group.protocol_type,
+            group.protocol_data,
+            tuple(_member(one) for one in group.members),
+            coordinator_id,
+        )
+
+    return await cluster.retrying(attempt, deadline)
+
+
+def _member(one: Any) -> MemberDescription:
+    try:
+        topics = subscribed_topics(one.member_metadata) if one.member_metadata else ()
+        assignment = Assignment.decode(one.member_assignment) if one.member_assignment else None
+    except InvalidMessageError:
+        topics, assignment = (), None  # a group of some other kind than consumers
+    return MemberDescription(
+        one.member_id,
+        one.group_instance_id,
+        one.client_id,
+        one.client_host.removeprefix("/"),
+        tuple(topics),
+        () if assignment is None else tuple(sorted(assignment.partitions)),
+    )
+
+
+async def group_lag(
+    cluster: Cluster, group_id: str, deadline: Deadline
+) -> dict[TopicPartition, PartitionLag]:
+    """Per partition that is committed or assigned: how far behind, and who reads it."""
+    committed = await fetch_committed(cluster, group_id, None, deadline)
+    description = await describe_group(cluster, group_id, deadline)
+    owners = {tp: m.member_id for m in description.members for tp in m.assignment}
+    partitions = sorted({*committed, *owners})
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), deadline)
+    found = {}
+    for tp in partitions:
+        end_offset = ends[tp]
+        end = 0 if end_offset is None else end_offset.offset
+        at = committed.get(tp)
+        lag = None if at is None else max(0, end - at.offset)
+        found[tp] = PartitionLag(None if at is None else at.offset, end, lag, owners.get(tp))
+    return found
+
+
+async def reset_group_offsets(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    to: str | int,
+    deadline: Deadline,
+) -> dict[TopicPartition, int]:
+    """Commit an end, a time or an offset for partitions of a group without members.
+
+    ``to``: "earliest", "latest", "time:<ms>" or an offset, which is kept within the log.
+    """
+    first = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), deadline)
+    last = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), deadline)
+    starts = {tp: one.offset for tp, one in first.items() if one is not None}
+    ends = {tp: one.offset for tp, one in last.items() if one is not None}
+    if to == "earliest":
+        targets = starts
+    elif to == "latest":
+        targets = ends
+    elif isinstance(to, str) and to.startswith("time:"):
+        times = dict.fromkeys(partitions, int(to.removeprefix("time:")))
+        found = await list_offsets(cluster, times, deadline)
+        targets = {tp: ends[tp] if one is None else one.offset for tp, one in found.items()}
+    elif isinstance(to, int):
+        targets = {tp: min(max(to, starts[tp]), ends[tp]) for tp in partitions}
+    else:
+        raise ValueError(f'to={to!r} is not "earliest", "latest", "time:<ms>" or an offset')
+    commit = {tp: OffsetAndMetadata(offset) for tp, offset in targets.items()}
+    await alter_group_offsets(cluster, group_id, commit, deadline)
+    return targets
+
+
+async def alter_group_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline: Deadline,
+) -> None:
+    """Commit for a group that has no members; says so if it has."""
+    try:
+        await commit_as_nobody(cluster, group_id, offsets, deadline)
+    except BrokerError as error:
+        if error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            raise BrokerError(
+                ErrorCode.NON_EMPTY_GROUP, f"stop the members of {group_id!r} first"
+            ) from error
+        raise
+
+
+async def delete_groups(cluster: Cluster, group_ids: Collection[str], deadline: Deadline) -> None:
+    for group_id in group_ids:
+        await cluster.retrying(partial(_delete_group, cluster, group_id, deadline), deadline)
+
+
+async def _delete_group(cluster: Cluster, group_id: str, deadline: Deadline) -> None:
+    request = DeleteGroupsRequest(groups_names=[group_id])
+    answer = await cluster.ask_coordinator(group_id, request, deadline)
+    for one in answer.results:
+        cluster.check("Group", one.error_code, repr(one.group_id), group_id=group_id)
+
+
+async def delete_group_offsets(
+    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], deadline: Deadline
+) -> None:
+    topics: dict[str, list[OffsetDeleteRequest.Partition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(
+            OffsetDeleteRequest.Partition(partition_index=tp.partition)
+        )
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequest.Topic(name=name, partitions=parts) for name, parts in topics.items()
+        ],
+    )
+
+    async def attempt() -> None:
+        answer = await cluster.ask_coordinator(group_id, request, deadline)
+        cluster.check("Group", answer.error_code, repr(group_id), group_id=group_id)
+        for topic in answer.topics:
+            for one in topic.partitions:
+                cluster.check("Group", one.error_code, f"{topic.name}-{one.partition_index}")
+
+    await cluster.retrying(attempt, deadline)
+
+
+async def remove_members(
+    cluster: Cluster, group_id: str, group_instance_ids: Collection[str], deadline: Deadline
+) -> None:
+    """Throw static members out, by instance id, before their session times out."""
+    request = LeaveGroupRequest(
+        group_id=group_id,
+        members=[
+            LeaveGroupRequest.MemberIdentity(
+                member_id="", group_instance_id=instance_id, reason="removed by an administrator"
+            )
+            for instance_id in group_instance_ids
+        ],
+    )
+
+    async def attempt() -> None:
+        answer = await cluster.ask_coordinator(group_id, request, deadline)
+        cluster.check("Group", answer.error_code, repr(group_id), group_id=group_id)
+        for one in answer.members:
+            cluster.check("Group", one.error_code, str(one.group_instance_id))
+
+    await cluster.retrying(attempt, deadline)
