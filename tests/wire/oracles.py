@@ -19,7 +19,7 @@ from kio.index import UnknownEntity, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from shoal.wire.fields import Field, Scalar, fields_of
+from shoal.wire.fields import ArrayOf, Field, Scalar, StructOf, fields_of
 from shoal.wire.schema import ZERO_UUID, Message, Struct
 
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -163,6 +163,30 @@ def _kafka_python_fields(
             name = _squeezed(field.name)
             # They dropped "cluster" and "topic" from these names.
             yield field, theirs.get(name) or theirs["authorizedoperations"]
+
+
+def partial_fields(kind: type, their_class: Any) -> Iterator[tuple[Field, Any]]:
+    """The fields of a struct, and of those inside, which some version lacks."""
+    theirs = {_squeezed(name): field for name, field in their_class._struct.fields.items()}
+    for field in fields_of(kind):
+        other = theirs.get(_squeezed(field.name)) or theirs["authorizedoperations"]
+        if (field.spec.since, field.spec.until) != (0, None):
+            yield field, other
+        element = field.kind.element if isinstance(field.kind, ArrayOf) else field.kind
+        if isinstance(element, StructOf):
+            yield from partial_fields(element.struct, other.data_class)
+
+
+def plain_default(field: Field) -> Any:
+    """Our default as theirs: an empty list, and zeros for a UUID that is not set."""
+    if field.default in ((), ZERO_UUID):
+        return None if field.default else []
+    return field.default
+
+
+def plain(value: Any) -> Any:
+    # A struct that is not given is a struct of defaults for them and None for us.
+    return None if hasattr(value, "_struct") or isinstance(value, dict) else value
 
 
 def _kafka_python_value(value: Any, field: Any, version: int) -> Any:

@@ -72,3 +72,16 @@ def test_kafka_python_reads_and_writes_our_bytes(kind: type[Message], version: i
         assert theirs.encode(version=version) == data
         read = their_class.decode(data, version=version)
         oracles.assert_kafka_python_holds_the_same(ours, read, version)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    sorted({kind for kind, _ in KNOWN_TO_KAFKA_PYTHON}, key=lambda kind: kind.__name__),
+    ids=lambda kind: kind.__name__,
+)
+def test_what_is_ignorable_and_its_default_are_those_of_kafka(kind: type[Message]):
+    theirs = oracles.kafka_python_class(kind, kind.MAX_VERSION)
+    for field, other in oracles.partial_fields(kind, theirs):
+        assert field.spec.ignorable == bool(other._ignorable), field.name
+        if not field.name.endswith(("error_message", "authorized_operations")):
+            assert oracles.plain_default(field) == oracles.plain(other.default), field.name

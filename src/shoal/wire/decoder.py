@@ -100,7 +100,7 @@ class _Emitter:
         """Emits code that reads one value into ``target``; ``path`` names it in errors."""
         match kind:
             case Scalar():
-                self.scalar(kind, target)
+                self.run.append((kind.format, target))
             case Text():
                 text = "str({}, 'utf-8')" if self.views else "{}.decode()"
                 self.sized("string_length", "h", text, target, path, nullable=nullable)
@@ -109,11 +109,8 @@ class _Emitter:
                 self.sized("uvarint", "i", copied, target, path, nullable=nullable)
             case ArrayOf(element):
                 self.array(element, target, path, nullable=nullable)
-            case StructOf(struct):
-                self.struct(struct, target, path, nullable=nullable)
-
-    def scalar(self, kind: Scalar, target: str) -> None:
-        self.run.append((kind.format, target))
+            case _:
+                self.struct(kind.struct, target, path, nullable=nullable)
 
     def sized(
         self, varint: str, code: str, convert: str, target: str, path: str, *, nullable: bool
@@ -200,12 +197,12 @@ class _Emitter:
                 return 1 if self.flexible else 2
             case Blob() | ArrayOf():
                 return 1 if self.flexible else 4
-            case StructOf(struct):
+            case _:
                 sizes = [
                     1
                     if isinstance(field.kind, StructOf) and field.nullable_in(self.version)
                     else self.least_bytes(field.kind)
-                    for field in fields_of(struct)
+                    for field in fields_of(kind.struct)
                     if field.exists_in(self.version) and field.spec.tag is None
                 ]
                 return sum(sizes) + self.flexible

@@ -87,7 +87,7 @@ class _Emitter:
                 self.sized("v", "i", expression, nullable=nullable, zero_copy=kind.zero_copy)
             case ArrayOf():
                 self.array(kind.element, expression, nullable=nullable)
-            case StructOf():
+            case _:
                 self.struct(kind.struct, expression, nullable=nullable)
 
     def scalar(self, kind: Scalar, expression: str) -> str:

@@ -88,12 +88,8 @@ Array: TypeAlias = Sequence[T]
 ZERO_UUID: Final = bytes(16)
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
+# The default of a field that has none.
+MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ This walk is slow, clear and only taken then.
 from __future__ import annotations
 
 import struct as packing
-from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 from shoal.wire.fields import (
@@ -19,7 +18,6 @@ from shoal.wire.fields import (
     Field,
     Kind,
     Scalar,
-    StructOf,
     Text,
     fields_of,
 )
@@ -50,90 +48,84 @@ def default_value(field: Field) -> Any:
             return b""
         case ArrayOf():
             return ()
-        case StructOf(struct):
-            return default_instance(struct)
+        case _:
+            return default_instance(field.kind.struct)
 
 
 def default_instance(struct: type) -> Any:
     return struct(**{field.name: default_value(field) for field in fields_of(struct)})
 
 
-def find_misfits(value: Any, struct: type, version: int, *, flexible: bool) -> Iterator[str]:
-    """Sentences about every field of ``value`` that ``version`` cannot carry."""
+def find_misfit(value: Any, struct: type, version: int, *, flexible: bool) -> str | None:
+    """A sentence about the first field of ``value`` that ``version`` cannot carry."""
     if not isinstance(value, struct):
-        yield f"must be {struct.__qualname__}, not {value!r:.60}"
-        return
+        return f" must be {struct.__qualname__}, not {value!r:.60}"
     if value.unknown_tagged_fields and not flexible:  # type: ignore[attr-defined]
-        yield f"has unknown tagged fields, which version {version} cannot carry"
+        return f" has unknown tagged fields, which version {version} cannot carry"
     for field in fields_of(struct):
-        item = getattr(value, field.name)
-        if field.exists_in(version):
-            nullable = field.nullable_in(version) or (field.spec.tag is not None and field.optional)
-            for text in _misfits(item, field.kind, version, nullable=nullable, flexible=flexible):
-                yield f".{field.name}{text}" if text[0] in ".[" else f".{field.name} {text}"
-        elif not field.spec.ignorable and not _is_default(item, field):
-            yield (
-                f".{field.name} is {item!r:.60}, but version {version} has no such field"
-                f" (it exists {_range(field)})"
-            )
+        text = _field_misfit(getattr(value, field.name), field, version, flexible=flexible)
+        if text is not None:
+            return f".{field.name}{text}"
+    return None
 
 
-def _range(field: Field) -> str:
+def _field_misfit(item: Any, field: Field, version: int, *, flexible: bool) -> str | None:
+    if field.exists_in(version):
+        nullable = field.nullable_in(version) or (field.spec.tag is not None and field.optional)
+        return _misfit(item, field.kind, version, nullable=nullable, flexible=flexible)
+    is_default = item == field.default or (field.default == () and item == [])
+    if field.spec.ignorable or is_default:
+        return None
     first, last = field.spec.since, field.spec.until
-    if last is None:
-        return f"from version {first} on"
-    return f"in versions {first} to {last}"
+    where = f"from version {first} on" if last is None else f"in versions {first} to {last}"
+    return f" is {item!r:.60}, but version {version} has no such field (it exists {where})"
 
 
-def _is_default(item: Any, field: Field) -> bool:
-    return bool(item == field.default or (field.default == () and item == []))
-
-
-def _misfits(
-    item: Any, kind: Kind, version: int, *, nullable: bool, flexible: bool
-) -> Iterator[str]:
+def _misfit(item: Any, kind: Kind, version: int, *, nullable: bool, flexible: bool) -> str | None:
     if item is None:
-        if not nullable:
-            yield f"must not be None in version {version}"
-        return
+        return None if nullable else f" must not be None in version {version}"
     match kind:
         case Scalar():
-            yield from _scalar_misfits(item, kind)
+            return _scalar_misfit(item, kind)
         case Text():
-            yield from _text_misfits(item)
+            return _text_misfit(item)
         case Blob():
-            if not isinstance(item, bytes | bytearray | memoryview):
-                yield f"must be bytes, not {item!r:.60}"
+            fits = isinstance(item, bytes | bytearray | memoryview)
+            return None if fits else f" must be bytes, not {item!r:.60}"
         case ArrayOf(element):
-            if not isinstance(item, list | tuple):
-                yield f"must be a list or tuple, not {item!r:.60}"
-                return
-            for index, each in enumerate(item):
-                for text in _misfits(each, element, version, nullable=False, flexible=flexible):
-                    yield f"[{index}]{text}" if text[0] in ".[" else f"[{index}] {text}"
-        case StructOf(struct):
-            yield from find_misfits(item, struct, version, flexible=flexible)
+            return _array_misfit(item, element, version, flexible=flexible)
+        case _:
+            return find_misfit(item, kind.struct, version, flexible=flexible)
 
 
-def _scalar_misfits(item: Any, kind: Scalar) -> Iterator[str]:
+def _array_misfit(items: Any, element: Kind, version: int, *, flexible: bool) -> str | None:
+    if not isinstance(items, list | tuple):
+        return f" must be a list or tuple, not {items!r:.60}"
+    for index, item in enumerate(items):
+        text = _misfit(item, element, version, nullable=False, flexible=flexible)
+        if text is not None:
+            return f"[{index}]{text}"
+    return None
+
+
+def _scalar_misfit(item: Any, kind: Scalar) -> str | None:
     if kind is UUID:
-        if not isinstance(item, bytes) or len(item) != UUID.size_bytes:
-            yield f"must be 16 bytes, not {item!r:.60}"
-        return
+        fits = isinstance(item, bytes) and len(item) == UUID.size_bytes
+        return None if fits else f" must be 16 bytes, not {item!r:.60}"
     try:
         packing.pack(">" + kind.format, item)
     except (packing.error, TypeError, OverflowError):
-        yield f"must be {kind.name}, not {item!r:.60}"
+        return f" must be {kind.name}, not {item!r:.60}"
+    return None
 
 
-def _text_misfits(item: Any) -> Iterator[str]:
+def _text_misfit(item: Any) -> str | None:
     if not isinstance(item, str):
-        yield f"must be a string, not {item!r:.60}"
-        return
+        return f" must be a string, not {item!r:.60}"
     try:
         size = len(item.encode())
     except UnicodeEncodeError:
-        yield f"cannot be written as UTF-8: {item!r:.60}"
-        return
+        return f" cannot be written as UTF-8: {item!r:.60}"
     if size > MAX_STRING_BYTES:
-        yield f"is {size} bytes long; a string has at most {MAX_STRING_BYTES}"
+        return f" is {size} bytes long; a string has at most {MAX_STRING_BYTES}"
+    return None

@@ -46,7 +46,7 @@ from shoal.wire.fields import (
     tagged,
     until,
 )
-from shoal.wire.misfit import find_misfits
+from shoal.wire.misfit import find_misfit
 
 __all__ = [
     "REQUEST_BUDGET",
@@ -261,8 +261,7 @@ class Message(Struct):
         return f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
 
     def _misfit(self, version: int, fault: Exception) -> Exception:
-        misfits = find_misfits(self, type(self), version, flexible=self.is_flexible(version))
-        text = next(misfits, None)
+        text = find_misfit(self, type(self), version, flexible=self.is_flexible(version))
         # Nothing found: the fault is a bug of ours and must not be dressed up.
         return fault if text is None else ValueError(f"{type(self).__name__}{text}")
 
