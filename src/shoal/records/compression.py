@@ -126,7 +126,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> Buffer:
     rest: Buffer | None = data
     # The library takes all of max_length at once, so ask for what is likely, not for the limit.
     part_size = max(_PART_SIZE_MIN, 4 * len(data))
-    while rest:  # once per frame
+    while True:  # once per frame
         frame = lz4.frame.LZ4FrameDecompressor()
         while not frame.eof:
             try:
@@ -141,7 +141,8 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> Buffer:
             room -= len(part)
             rest = b""
         rest = frame.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        if not rest:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # snappy -------------------------------------------------------------------------------------
@@ -181,6 +182,8 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> Buffer:
 def _snappy_blocks(data: memoryview) -> list[memoryview]:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return [data]
+    if len(data) < len(_XERIAL_HEADER):
+        raise CorruptDataError("snappy data is cut off in its header")
     blocks = []
     position = len(_XERIAL_HEADER)
     while position < len(data):
