@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING
 from shoal._version import __version__
 
 if TYPE_CHECKING:
+    from shoal.client.admin import Admin
+    from shoal.client.async_consumer import AsyncConsumer
+    from shoal.client.config import ConsumerConfig, ProducerConfig
+    from shoal.client.consumer import Consumer
+    from shoal.client.listening import RebalanceListener
+    from shoal.client.polling import Records
+    from shoal.client.producer import Producer
+    from shoal.client.ranges import RangeReader
     from shoal.errors import BrokerError, ErrorCode, ShoalError
     from shoal.types import (
         ConsumerGroupMetadata,
@@ -25,30 +33,48 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "Admin": "shoal.client.admin",
+    "AsyncConsumer": "shoal.client.async_consumer",
     "BrokerError": "shoal.errors",
+    "Consumer": "shoal.client.consumer",
+    "ConsumerConfig": "shoal.client.config",
     "ConsumerGroupMetadata": "shoal.types",
     "ErrorCode": "shoal.errors",
     "Node": "shoal.types",
     "OffsetAndMetadata": "shoal.types",
     "OffsetAndTimestamp": "shoal.types",
     "PartitionInfo": "shoal.types",
+    "Producer": "shoal.client.producer",
+    "ProducerConfig": "shoal.client.config",
+    "RangeReader": "shoal.client.ranges",
+    "RebalanceListener": "shoal.client.listening",
     "Record": "shoal.types",
     "RecordMetadata": "shoal.types",
+    "Records": "shoal.client.polling",
     "ShoalError": "shoal.errors",
     "TimestampType": "shoal.types",
     "TopicPartition": "shoal.types",
 }
 
 __all__ = [
+    "Admin",
+    "AsyncConsumer",
     "BrokerError",
+    "Consumer",
+    "ConsumerConfig",
     "ConsumerGroupMetadata",
     "ErrorCode",
     "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
+    "Producer",
+    "ProducerConfig",
+    "RangeReader",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
+    "Records",
     "ShoalError",
     "TimestampType",
     "TopicPartition",
