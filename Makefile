@@ -22,7 +22,7 @@ $(VENV)/.packages: requirements.lock | $(VENV)/bin/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
-$(STAMP): $(VENV)/.packages pyproject.toml setup.py src/shoal/records/kernel.c
+$(STAMP): $(VENV)/.packages pyproject.toml setup.py $(wildcard src/shoal/records/kernel*.[ch])
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

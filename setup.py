@@ -22,8 +22,13 @@ setup(
     ext_modules=[
         Extension(
             "shoal.records._kernel",
-            ["src/shoal/records/kernel.c"],
-            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+            [
+                "src/shoal/records/kernel.c",
+                "src/shoal/records/kernel_crc32c.c",
+                "src/shoal/records/kernel_write.c",
+            ],
+            depends=["src/shoal/records/kernel.h"],
+            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
             optional=True,
         )
     ],

@@ -1,0 +1,141 @@
+/* Writing: columns in Arrow's memory layout to batches. Whoever calls vouches for the columns:
+ * their offsets are not checked.
+ */
+#include "kernel.h"
+
+static inline uint64_t zigzag(int64_t v) { return (uint64_t)v << 1 ^ (uint64_t)(v >> 63); }
+
+static inline int64_t number_size(int64_t v)
+{
+    int top_bit = 63 - __builtin_clzll(zigzag(v) | 1);
+    return (top_bit * 9 + 73) / 64; /* top_bit / 7 + 1 without a division */
+}
+
+static inline uint8_t *put_number(uint8_t *p, int64_t v)
+{
+    uint64_t z = zigzag(v);
+    for (; z > 127; z >>= 7) *p++ = (uint8_t)(z | 128);
+    *p++ = (uint8_t)z;
+    return p;
+}
+
+typedef struct { /* Arrow's layout; offsets == NULL: every value is null */
+    const int32_t *offsets;
+    const uint8_t *data, *validity; /* validity == NULL: no value is null */
+    int64_t first_bit;              /* of validity, for arrays which are slices */
+} BinaryIn;
+
+typedef struct {
+    const uint8_t *bytes;
+    int64_t length;
+} Bytes;
+
+static inline Bytes value_at(const BinaryIn *column, int64_t i)
+{
+    int64_t bit = column->first_bit + i;
+    if (!column->offsets || (column->validity && !(column->validity[bit >> 3] >> (bit & 7) & 1)))
+        return (Bytes){NULL, -1};
+    int32_t start = column->offsets[i];
+    return (Bytes){column->data + start, column->offsets[i + 1] - start};
+}
+
+static inline int64_t bytes_size(Bytes v)
+{
+    return number_size(v.length) + (v.length > 0 ? v.length : 0);
+}
+
+static inline uint8_t *put_value(uint8_t *p, Bytes v)
+{
+    p = put_number(p, v.length);
+    if (v.length <= 0) return p;
+    memcpy(p, v.bytes, (size_t)v.length);
+    return p + v.length;
+}
+
+typedef struct {
+    int64_t rows;
+    const int64_t *timestamps; /* NULL: all are fixed_timestamp */
+    int64_t fixed_timestamp;
+    BinaryIn key, value;
+    const int32_t *header_counts; /* per row; NULL: no headers */
+    BinaryIn header_key, header_value;
+    /* A batch ends before it would pass one of these; a batch of one record may be larger. */
+    int64_t limit_bytes, limit_rows;
+    /* What the batch headers say. Without `seal` room is left and the caller writes them. */
+    int64_t seal, attributes, leader_epoch, producer_id, producer_epoch;
+    int64_t base_offset, base_sequence; /* both move on from batch to batch */
+} TableIn;
+
+typedef struct {
+    int64_t position, size, rows, base_timestamp, max_timestamp;
+} Cut;
+
+static void put_header(uint8_t *p, const TableIn *t, int64_t row, const Cut *cut)
+{
+    int64_t sequence = t->base_sequence < 0 ? -1 : (t->base_sequence + row) & 0x7fffffff;
+    put64(p, t->base_offset + row);
+    put32(p + 8, cut->size - LENGTH_FROM);
+    put32(p + 12, t->leader_epoch);
+    p[16] = 2;
+    put16(p + 21, t->attributes);
+    put32(p + 23, cut->rows - 1);
+    put64(p + 27, cut->base_timestamp);
+    put64(p + 35, cut->max_timestamp);
+    put64(p + 43, t->producer_id);
+    put16(p + 51, t->producer_epoch);
+    put32(p + 53, sequence);
+    put32(p + 57, cut->rows);
+    put32(p + 17, shoal_crc32c(p + CRC_FROM, cut->size - CRC_FROM));
+}
+
+/* Fills `out` with whole batches from cursor = {row, header} on, which moves behind the last one
+ * written, and lists them in cuts. Returns their number; 0 with cuts[0].size set if the next
+ * batch needs more room than there is; -1 if a timestamp lies too far from its batch's first. */
+EXPORT int64_t shoal_encode(const TableIn *t, int64_t *cursor, uint8_t *out, int64_t capacity,
+                            Cut *cuts, int64_t cut_limit)
+{
+    int64_t count = 0, position = 0, row = cursor[0], header = cursor[1];
+    while (row < t->rows && count < cut_limit) {
+        const int64_t first = row;
+        uint8_t *p = out + position + HEADER_SIZE;
+        int64_t size = HEADER_SIZE;
+        int64_t base = t->timestamps ? t->timestamps[row] : t->fixed_timestamp, max = base;
+        for (; row < t->rows && row - first < t->limit_rows; row++) {
+            int64_t timestamp = t->timestamps ? t->timestamps[row] : base, delta;
+            if (__builtin_sub_overflow(timestamp, base, &delta)) return -1;
+            Bytes key = value_at(&t->key, row), value = value_at(&t->value, row);
+            int64_t headers = t->header_counts ? t->header_counts[row] : 0;
+            int64_t length = 1 + number_size(delta) + number_size(row - first) + bytes_size(key) +
+                             bytes_size(value) + number_size(headers);
+            for (int64_t h = header; h < header + headers; h++)
+                length += bytes_size(value_at(&t->header_key, h)) +
+                          bytes_size(value_at(&t->header_value, h));
+            int64_t record_size = number_size(length) + length;
+            if (row > first && size + record_size > t->limit_bytes) break;
+            size += record_size;
+            if (size > capacity - position) { /* this batch has to wait for more room */
+                cuts[count].size = size;
+                return count;
+            }
+            p = put_number(p, length);
+            *p++ = 0;
+            p = put_number(p, delta);
+            p = put_number(p, row - first);
+            p = put_value(p, key);
+            p = put_value(p, value);
+            p = put_number(p, headers);
+            for (; headers > 0; headers--, header++) {
+                p = put_value(p, value_at(&t->header_key, header));
+                p = put_value(p, value_at(&t->header_value, header));
+            }
+            if (timestamp > max) max = timestamp;
+        }
+        Cut *cut = &cuts[count++];
+        *cut = (Cut){position, size, row - first, base, max};
+        if (t->seal) put_header(out + position, t, first, cut);
+        position += size;
+        cursor[0] = row;
+        cursor[1] = header;
+    }
+    return count;
+}
