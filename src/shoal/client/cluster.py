@@ -51,7 +51,6 @@ class Cluster:
         self._auto_create_topics = auto_create_topics
         self._interest: set[str] | None = set()
         self._coordinators: dict[str, Node] = {}
-        self._refresh_lock = asyncio.Lock()
         self._stale = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_count = 0
@@ -159,11 +158,10 @@ class Cluster:
     ) -> Metadata:
         """Ask now about ``topics`` (``None``: all), once. See ``ask`` for what it raises."""
         asked = None if topics is None else frozenset(topics)
-        async with self._refresh_lock:
-            request = Versioned(3, lambda version: self._metadata_request(version, asked))
-            answer: MetadataResponse = await self.ask(request, deadline=deadline)
-            self.metadata = merged(self.metadata, answer, asked)
-            self._refresh_count += 1
+        request = Versioned(3, lambda version: self._metadata_request(version, asked))
+        answer: MetadataResponse = await self.ask(request, deadline=deadline)
+        self.metadata = merged(self.metadata, answer, asked)
+        self._refresh_count += 1
         for listener in list(self.on_update):
             listener(self.metadata, asked)
         return self.metadata
