@@ -14,7 +14,7 @@ randoms = st.randoms(use_true_random=False)
 
 @pytest.mark.parametrize(("kind", "version"), ALL_PAIRS, ids=PAIR_IDS)
 def test_a_message_survives_the_trip(kind: type[Message], version: int):
-    @settings(max_examples=6, database=None)
+    @settings(max_examples=10, database=None)
     @given(randoms)
     def survives(random):
         message = Builder(random, version).message(kind)

@@ -10,21 +10,10 @@ Rule: this module knows what a field *is*; how it becomes bytes is in ``encoder.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    TypeAlias,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast, get_args
 
 T = TypeVar("T")
 
@@ -172,31 +161,32 @@ def fields_of(struct: type) -> tuple[Field, ...]:
     """The fields of a declaration in order, resolved once and kept on the class.
 
     Resolving is lazy because annotations name structs that are declared further down, and because
-    most programs use a few of the sixty APIs.
+    most programs use a few of the sixty APIs. They are read by hand, and not by the ``typing``
+    module, which takes as long as the compilation of the codec.
     """
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
-        hints = get_type_hints(struct, include_extras=True)
         declared: dict[str, Spec] = struct._declared  # type: ignore[attr-defined]
-        known = tuple(_field(name, hints[name], spec) for name, spec in declared.items())
+        hints = struct.__annotations__
+        known = tuple(_field(struct, name, hints[name], spec) for name, spec in declared.items())
         struct._fields = known  # type: ignore[attr-defined]
     return known
 
 
-def _field(name: str, hint: Any, spec: Spec) -> Field:
-    optional = False
-    if get_origin(hint) in (Union, UnionType):
-        choices = [choice for choice in get_args(hint) if choice is not NoneType]
-        assert len(choices) == 1, f"{name}: a field is one type or that type and None"
-        (hint,), optional = choices, True
-    return Field(name, _kind(hint), optional, spec)
+def _field(struct: type, name: str, hint: str, spec: Spec) -> Field:
+    required = hint.removesuffix(" | None")
+    return Field(name, _kind(struct, required), required != hint, spec)
 
 
-def _kind(hint: Any) -> Kind:
-    if get_origin(hint) is Annotated:
-        kind: Kind = get_args(hint)[1]
-        return kind
-    if get_origin(hint) is Sequence:
-        return ArrayOf(_kind(get_args(hint)[0]))
-    assert isinstance(hint, type), f"not a type of the wire: {hint!r}"
-    return StructOf(hint)
+def _kind(struct: type, hint: str) -> Kind:
+    """The kind that a hint names: ``Int32``, ``Topic``, ``Request.Topic`` or ``Array[...]``."""
+    if hint.startswith("Array["):
+        return ArrayOf(_kind(struct, hint[len("Array[") : -1]))
+    first, *rest = hint.split(".")
+    named = struct.__dict__.get(first) or sys.modules[struct.__module__].__dict__[first]
+    for attribute in rest:
+        named = getattr(named, attribute)
+    if isinstance(named, type):
+        return StructOf(named)
+    kind: Kind = get_args(named)[1]
+    return kind
