@@ -11,10 +11,8 @@ import pytest
 
 from shoal.assign.scenario import answer
 
-LINES = [
-    json.loads(line)
-    for line in gzip.open(Path(__file__).parent.parent / "golden" / "assignors.jsonl.gz", "rt")
-]
+with gzip.open(Path(__file__).parent.parent / "golden" / "assignors.jsonl.gz", "rt") as golden:
+    LINES = [json.loads(line) for line in golden]
 
 
 def is_valid(line: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ owner, or per member its partitions in a row. The functions are the fast twins o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +22,17 @@ from shoal.assign.results import from_arrays
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Rows:
+    """Each member's partitions in a row, the members one after another."""
+
+    numbers: Ints
+    counts: Longs
+    withheld: Flags | None = None
+    """Per partition, whether it changes owner; None when none does or when nobody knows yet."""
+
 
 # Ids longer than this are hashed one by one; a table of them would be mostly padding.
 _HASHED_TOGETHER_LENGTH_MAX = 256

@@ -12,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal.assign.model import Subscription
 from shoal.assign.partitions import pack, unpack
 from shoal.assign.problem import Problem
-from shoal.assign.user_data import NO_GENERATION, TopicGroups
+from shoal.assign.user_data import (
+    NO_GENERATION,
+    TopicGroups,
+    decode_generation,
+    decode_sticky,
+)
 from shoal.types import TopicPartition
 
 
@@ -37,6 +43,33 @@ class Claim:
     @property
     def age(self) -> int:
         return NO_GENERATION if self.generation is None else self.generation
+
+
+def stated_generation(subscription: Subscription) -> int | None:
+    """The generation in the subscription's own field; none is below zero."""
+    generation = subscription.generation_id
+    return generation if generation is not None and generation >= 0 else None
+
+
+def claim_in_user_data(subscription: Subscription) -> Claim:
+    """What ``sticky`` goes by; the owned partitions of the subscription itself it ignores."""
+    stated = stated_generation(subscription)
+    rival = NO_GENERATION if stated is None else stated
+    if not subscription.user_data:
+        return Claim(None, rival)
+    groups, generation = decode_sticky(subscription.user_data)
+    return Claim(generation, rival, groups=groups)
+
+
+def claim_in_subscription(subscription: Subscription) -> Claim:
+    """What ``cooperative-sticky`` goes by."""
+    stated = stated_generation(subscription)
+    rival = NO_GENERATION if stated is None else stated
+    generation = stated
+    if generation is None:
+        # Kafka before 3.4 had no generation in the subscription.
+        generation = decode_generation(subscription.user_data)
+    return Claim(generation, rival, subscription.owned_partitions)
 
 
 def packed_claim(problem: Problem, claim: Claim) -> list[int]:

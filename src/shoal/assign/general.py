@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.assign.claims import Ownership
 from shoal.assign.hash_order import partition_hash, string_hash
-from shoal.assign.movements import Movements
+from shoal.assign.movements import LoopGuard, Movements
 from shoal.assign.partitions import pack, unpack
 from shoal.assign.problem import Problem, RackTable
 from shoal.errors import UpstreamFailureError
@@ -35,9 +35,16 @@ def assign_general(
     ownership: Ownership,
     previous: Mapping[int, int],
     racks: RackTable | None,
+    *,
+    undo: bool = True,
 ) -> list[list[int]]:
-    """Packed partitions per member."""
-    balancing = _Balancing(problem, ownership, previous)
+    """Packed partitions per member.
+
+    Raises:
+        UpstreamFailureError: Kafka throws here or does not come to an end. Without ``undo``, that
+            is without taking earlier moves back, it always ends.
+    """
+    balancing = _Balancing(problem, ownership, previous, undo=undo)
     kept, revoked = balancing.keep_owned(racks)
     free = balancing.unassigned(kept)
     was_empty = balancing.loads.most == 0
@@ -53,18 +60,22 @@ def assign_general(
         # Kafka looks up a member it has taken out of play.
         raise UpstreamFailureError(_NULL_POINTER) from missing
     after = balancing.given
-    if moved and not was_empty and balance_score(after) >= balance_score(before):
+    if moved and not was_empty and _score(after) >= _score(before):
         after = before
     after |= resting
     return [after[member] for member in range(len(problem.member_ids))]
 
 
-def balance_score(given: Mapping[int, Sequence[int]]) -> int:
+def _score(given: Mapping[int, Sequence[int]]) -> int:
+    return balance_score([len(owned) for owned in given.values()])
+
+
+def balance_score(loads: Sequence[int]) -> int:
     """Sum of the differences between all pairs of members; 0 is even. Wraps as Java's int does."""
     score = below = 0
-    for index, count in enumerate(sorted(map(len, given.values()))):
-        score += count * index - below
-        below += count
+    for index, load in enumerate(sorted(loads)):
+        score += load * index - below
+        below += load
     return (score + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -98,7 +109,14 @@ class _Loads:
 class _Balancing:
     """One run of the algorithm. Partitions are packed integers, members and topics indexes."""
 
-    def __init__(self, problem: Problem, ownership: Ownership, previous: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        ownership: Ownership,
+        previous: Mapping[int, int],
+        *,
+        undo: bool,
+    ) -> None:
         self._counts = problem.layout.counts
         self._listed = [problem.topics_of(m) for m in range(len(problem.member_ids))]
         wanted = [frozenset(listed) for listed in problem.topic_lists]
@@ -118,7 +136,8 @@ class _Balancing:
             topic, number = unpack(partition)
             return partition_hash(hashes[topic], number)
 
-        self._movements = Movements(java_hash)
+        self._movements = Movements(java_hash, undo=undo)
+        self._loop = LoopGuard(self._movements)
         ghosts = any(
             not 0 <= number < self._counts[topic]
             for owned in ownership.owned
@@ -222,6 +241,7 @@ class _Balancing:
                 if target is not None:
                     self._move(partition, target)
                     performed = modified = True
+            self._loop.end_of_pass()
         return performed
 
     def _better_owner(self, partition: int) -> int | None:
@@ -244,6 +264,8 @@ class _Balancing:
         topic = unpack(partition)[0]
         moving = self._movements.choose(partition, topic, self._owner[partition], target)
         source = self._owner[moving]
+        if len(self.given[source]) <= len(self.given[target]) + 1:
+            self._loop.worse()
         self._movements.record(moving, topic, source, target)
         losing, gaining = self.given[source], self.given[target]
         before = len(losing), len(gaining)

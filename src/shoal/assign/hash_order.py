@@ -11,7 +11,7 @@ or more colliding keys in a table of 64 or more) are not imitated; it takes host
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _MASK = 0xFFFFFFFF
 _FIRST_CAPACITY = 16
@@ -110,11 +110,15 @@ class PartitionSet:
     It holds whatever integers the caller numbers partitions by, with their Java hashes.
     """
 
-    __slots__ = ("_capacity", "_hashes")
+    __slots__ = ("_hashes", "capacity")
 
     def __init__(self) -> None:
-        self._capacity = _FIRST_CAPACITY
+        self.capacity = _FIRST_CAPACITY
         self._hashes: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        """By insertion, not in Java's order; for telling sets apart."""
+        return iter(self._hashes)
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -122,13 +126,13 @@ class PartitionSet:
     def add(self, key: int, java_hash: int) -> None:
         self._hashes.setdefault(key, _spread(java_hash))
         # A HashSet never shrinks, so growth is remembered.
-        while len(self._hashes) > self._capacity * 3 // 4:
-            self._capacity *= 2
+        while len(self._hashes) > self.capacity * 3 // 4:
+            self.capacity *= 2
 
     def remove(self, key: int) -> None:
         del self._hashes[key]
 
     def first(self) -> int:
-        mask = self._capacity - 1
+        mask = self.capacity - 1
         # min keeps the first of equals, which is the one inserted first.
         return min(self._hashes, key=lambda key: self._hashes[key] & mask)

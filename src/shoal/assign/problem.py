@@ -48,6 +48,37 @@ class Problem:
     def topics_of(self, member: int) -> tuple[int, ...]:
         return self.topic_lists[self.classes[member]]
 
+    def equal_as_kafka_tests(self) -> bool:
+        """Whether all subscribe to the same, by Kafka's test.
+
+        The first list with topics is the measure; empty lists before it are passed over.
+        """
+        measure: frozenset[str] = frozenset()
+        for number in dict.fromkeys(self.classes):
+            listed = self.raw_lists[number]
+            if not measure:
+                measure = frozenset(listed)
+            elif len(listed) != len(measure) or not measure.issuperset(listed):
+                return False
+        return not measure or self._no_empty_list_follows()
+
+    def _no_empty_list_follows(self) -> bool:
+        topics = False
+        for number in self.classes:
+            if topics and not self.raw_lists[number]:
+                return False
+            topics = topics or bool(self.raw_lists[number])
+        return True
+
+    def equal_as_sets(self) -> bool:
+        """Whether all subscribe to the same."""
+        return len({frozenset(listed) for listed in self.raw_lists}) == 1
+
+    def has_odd_lists(self) -> bool:
+        """Whether lists repeat topics, or are empty where Kafka's test passes over it."""
+        repeats = any(len(set(listed)) != len(listed) for listed in self.raw_lists)
+        return repeats or self.equal_as_kafka_tests() != self.equal_as_sets()
+
     def in_member_order(self) -> list[int]:
         """Static members by instance id, then the others by member id (KAFKA-8355)."""
 

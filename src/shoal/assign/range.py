@@ -18,7 +18,7 @@ from shoal.assign.model import (
     RebalanceProtocol,
 )
 from shoal.assign.problem import Problem, partition_racks, rack_of, racks_matter, state
-from shoal.assign.results import LARGE, from_pairs
+from shoal.assign.results import from_pairs, is_large
 from shoal.types import ConsumerGroupMetadata
 
 
@@ -37,7 +37,7 @@ class RangeAssignor:
     ) -> GroupAssignment:
         problem = state(metadata, subscriptions)
         no_racks = not any(rack_of(subscription) for subscription in problem.subscriptions)
-        if no_racks and problem.layout.total >= LARGE:
+        if no_racks and is_large(problem):
             from shoal.assign.arrays import cut
 
             return cut(problem)

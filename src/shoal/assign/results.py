@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shoal.assign.model import GroupAssignment
 from shoal.assign.partitions import PartitionView, unpack
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # From so many partitions on, arrays beat lists even if NumPy must be loaded first.
-LARGE: Final = 4096
+LARGE = 4096
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether to work on arrays."""
+    return problem.layout.total >= LARGE
 
 
 def from_pairs(problem: Problem, given: Sequence[Iterable[tuple[int, int]]]) -> GroupAssignment:

@@ -16,7 +16,7 @@ from shoal.assign.model import (
     RebalanceProtocol,
 )
 from shoal.assign.problem import Problem, state
-from shoal.assign.results import LARGE, from_pairs
+from shoal.assign.results import from_pairs, is_large
 from shoal.types import ConsumerGroupMetadata
 
 
@@ -34,7 +34,7 @@ class RoundRobinAssignor:
         self, metadata: ClusterMetadata, subscriptions: GroupSubscription
     ) -> GroupAssignment:
         problem = state(metadata, subscriptions)
-        if problem.layout.total >= LARGE:
+        if is_large(problem):
             from shoal.assign.arrays import deal
 
             return deal(problem)

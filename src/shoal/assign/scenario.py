@@ -3,11 +3,11 @@
     in    {"assignor": name,
            "topics": {name: count, or a list of replica racks per partition},
            "members": [{"id", "topics", "instance"?, "rack"?, "owned"?, "generation"?,
-                        "sticky"?: {"owned", "generation"}, "coopGen"?}]}
+                        "sticky"?: {"owned", "generation"}, "coopGen"?, "userData"?: hex}]}
     out   {"assignment": {member: [[topic, partition], ...]}}   or   {"error": text}
 
-Members stand in the order of the JoinGroup response. ``sticky`` and ``coopGen`` become user data,
-``owned`` and ``generation`` (-1: absent) stand in the subscription itself.
+Members stand in the order of the JoinGroup response. ``sticky``, ``coopGen`` or ``userData`` become
+the user data, ``owned`` and ``generation`` (-1: absent) stand in the subscription itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def subscription_of(member: Mapping[str, Any]) -> Subscription:
     """A member's subscription, user data encoded as the member itself would have."""
     user_data = None
     sticky = member.get("sticky")
-    if sticky is not None:
+    if member.get("userData") is not None:
+        user_data = bytes.fromhex(_field(member, "userData", str))
+    elif sticky is not None:
         user_data = encode_sticky(_partitions(sticky, "owned"), _field(sticky, "generation", int))
     elif member.get("coopGen") is not None:
         user_data = encode_generation(_field(member, "coopGen", int))

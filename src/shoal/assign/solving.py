@@ -6,16 +6,23 @@ lists or on arrays follows from the size alone and does not change the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from shoal.assign.claims import Claim, packed_claim, previous_owners, settle
+from shoal.assign.claims import (
+    Claim,
+    claim_in_subscription,
+    claim_in_user_data,
+    packed_claim,
+    previous_owners,
+    settle,
+)
 from shoal.assign.constrained import assign_constrained
 from shoal.assign.general import assign_general
-from shoal.assign.model import ClusterMetadata, GroupAssignment, GroupSubscription, Subscription
+from shoal.assign.model import ClusterMetadata, GroupAssignment, GroupSubscription
 from shoal.assign.partitions import unpack
 from shoal.assign.problem import Problem, rack_table, state
-from shoal.assign.results import from_packed
+from shoal.assign.results import from_arrays, from_packed, is_large
 from shoal.errors import UpstreamFailureError
 
 Packed = list[list[int]]
@@ -24,8 +31,8 @@ Packed = list[list[int]]
 def solve(
     metadata: ClusterMetadata,
     subscriptions: GroupSubscription,
-    claim_of: Callable[[Subscription], Claim],
     *,
+    claims_in_user_data: bool,
     strict_upstream: bool,
     two_rounds: bool,
 ) -> GroupAssignment:
@@ -37,12 +44,20 @@ def solve(
     problem = state(metadata, subscriptions)
     if not problem.member_ids:
         return GroupAssignment({})
+    if is_large(problem):
+        from shoal.assign.sticky_arrays import solve_on_arrays
+
+        rows = solve_on_arrays(
+            problem, claims_in_user_data=claims_in_user_data, two_rounds=two_rounds
+        )
+        if rows is not None:
+            return from_arrays(problem, rows.counts.cumsum(), rows.numbers)
+    claim_of = claim_in_user_data if claims_in_user_data else claim_in_subscription
     claims = [claim_of(subscription) for subscription in problem.subscriptions]
     claimed = [packed_claim(problem, claim) for claim in claims]
     case = _Case(problem, claims, claimed, two_rounds)
-    if strict_upstream or not _is_odd(case):
-        return from_packed(problem, _by_lists(case, guarded=False).given)
-    return from_packed(problem, _soundly(case).given)
+    result = _by_lists(case) if strict_upstream else _soundly(case)
+    return from_packed(problem, result.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +75,15 @@ class _Result:
     """Partitions which nobody has until their owner has given them up."""
 
 
-def subscriptions_equal(problem: Problem) -> bool:
-    """Kafka's test. The first list with topics is the measure, empty ones before it are skipped."""
-    measure: frozenset[str] = frozenset()
-    for number in problem.classes:
-        listed = problem.raw_lists[number]
-        if not measure:
-            measure = frozenset(listed)
-        elif len(listed) != len(measure) or not measure.issuperset(listed):
-            return False
-    return True
-
-
-def _equal_as_sets(problem: Problem) -> bool:
-    return len({frozenset(listed) for listed in problem.raw_lists}) == 1
-
-
-def _by_lists(case: _Case, *, guarded: bool) -> _Result:
+def _by_lists(case: _Case, *, guarded: bool = False, undo: bool = True) -> _Result:
     problem, claims, claimed = case.problem, case.claims, case.claimed
     ownership = settle(claims, claimed)
     racks = rack_table(problem)
-    if _equal_as_sets(problem) if guarded else subscriptions_equal(problem):
+    if problem.equal_as_sets() if guarded else problem.equal_as_kafka_tests():
         given, transferring = assign_constrained(problem, ownership, racks)
     else:
         previous = previous_owners(problem, claims, claimed, guarded=guarded)
-        given = assign_general(problem, ownership, previous, racks)
+        given = assign_general(problem, ownership, previous, racks, undo=undo)
         transferring = _changing_hands(given, claimed)
     if not case.two_rounds:
         return _Result(given, ())
@@ -107,12 +106,9 @@ def _changing_hands(given: Packed, claimed: Packed) -> dict[int, int]:
 def _is_odd(case: _Case) -> bool:
     """Whether the input is of a kind on which Kafka's result may be unsound."""
     problem, claims, claimed = case.problem, case.claims, case.claimed
-    if any(len(set(listed)) != len(listed) for listed in problem.raw_lists):
+    if problem.has_odd_lists() or _ghosts(problem, claimed):
         return True
-    equal = subscriptions_equal(problem)
-    if equal != _equal_as_sets(problem) or _ghosts(problem, claimed):
-        return True
-    if equal:
+    if problem.equal_as_kafka_tests():
         return False
     every = previous_owners(problem, claims, claimed, guarded=False)
     return every != previous_owners(problem, claims, claimed, guarded=True)
@@ -128,11 +124,11 @@ def _ghosts(problem: Problem, claimed: Packed) -> set[int]:
 def _soundly(case: _Case) -> _Result:
     """Kafka's result where it is sound, else the one without the offending parts of the input."""
     try:
-        result = _by_lists(case, guarded=False)
+        result = _by_lists(case)
     except UpstreamFailureError:
         pass
     else:
-        if _is_sound(case.problem, result):
+        if not _is_odd(case) or _is_sound(case.problem, result):
             return result
     ghosts = _ghosts(case.problem, case.claimed)
     lists = tuple(tuple(dict.fromkeys(listed)) for listed in case.problem.topic_lists)
@@ -141,7 +137,10 @@ def _soundly(case: _Case) -> _Result:
         problem=replace(case.problem, topic_lists=lists),
         claimed=[[p for p in packed if p not in ghosts] for packed in case.claimed],
     )
-    result = _by_lists(cleaned, guarded=True)
+    try:
+        result = _by_lists(cleaned, guarded=True)
+    except UpstreamFailureError:
+        result = _by_lists(cleaned, guarded=True, undo=False)
     assert _is_sound(cleaned.problem, result), "the guarded result is always sound"
     return result
 

@@ -13,23 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from shoal.assign.claims import Claim
 from shoal.assign.model import (
     Assignment,
     ClusterMetadata,
     GroupAssignment,
     GroupSubscription,
     RebalanceProtocol,
-    Subscription,
 )
 from shoal.assign.solving import solve
-from shoal.assign.user_data import (
-    NO_GENERATION,
-    decode_generation,
-    decode_sticky,
-    encode_generation,
-    encode_sticky,
-)
+from shoal.assign.user_data import NO_GENERATION, encode_generation, encode_sticky
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
 
@@ -56,7 +48,7 @@ class StickyAssignor:
         return solve(
             metadata,
             subscriptions,
-            _claim_in_user_data,
+            claims_in_user_data=True,
             strict_upstream=self._strict_upstream,
             two_rounds=False,
         )
@@ -90,34 +82,10 @@ class CooperativeStickyAssignor:
         return solve(
             metadata,
             subscriptions,
-            _claim_in_subscription,
+            claims_in_user_data=False,
             strict_upstream=self._strict_upstream,
             two_rounds=True,
         )
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002
         self._generation = metadata.generation_id
-
-
-def _stated_generation(subscription: Subscription) -> int | None:
-    generation = subscription.generation_id
-    return generation if generation is not None and generation >= 0 else None
-
-
-def _claim_in_user_data(subscription: Subscription) -> Claim:
-    stated = _stated_generation(subscription)
-    rival = NO_GENERATION if stated is None else stated
-    if not subscription.user_data:
-        return Claim(None, rival)
-    groups, generation = decode_sticky(subscription.user_data)
-    return Claim(generation, rival, groups=groups)
-
-
-def _claim_in_subscription(subscription: Subscription) -> Claim:
-    stated = _stated_generation(subscription)
-    rival = NO_GENERATION if stated is None else stated
-    generation = stated
-    if generation is None:
-        # Kafka before 3.4 had no generation in the subscription.
-        generation = decode_generation(subscription.user_data)
-    return Claim(generation, rival, subscription.owned_partitions)
