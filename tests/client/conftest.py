@@ -82,6 +82,7 @@ def consumer(servers: str, group: str) -> Iterator[Callable[..., Consumer]]:
             "group_id": group,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
+            "heartbeat_interval_ms": 50,
             **settings,
         }
         made.append(Consumer(**given))

@@ -1,0 +1,371 @@
+"""Membership: subscriptions, callbacks in order, static members, leaving, being thrown out."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+
+import pytest
+
+from shoal import OffsetAndMetadata, RebalanceListener, TopicPartition
+from shoal.errors import (
+    CommitFailedError,
+    ConfigError,
+    FencedInstanceIdError,
+    RebalanceListenerError,
+    WakeupError,
+)
+from tests.client.conftest import poll_until, take
+
+
+class Diary(RebalanceListener):
+    """Writes down what it is told, and in which thread."""
+
+    def __init__(self):
+        self.entries = []
+        self.threads = set()
+
+    def _note(self, what, partitions):
+        assert partitions == sorted(partitions)
+        self.entries.append((what, [tp.partition for tp in partitions]))
+        self.threads.add(threading.get_ident())
+
+    def on_partitions_assigned(self, partitions):
+        self._note("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions):
+        self._note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions):
+        self._note("lost", partitions)
+
+
+class Follower:
+    """A second consumer, polling in a thread of its own until told to stop."""
+
+    def __init__(self, consumer, topics, listener=None):
+        self.consumer = consumer
+        self.error = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(topics, listener))
+
+    def _run(self, topics, listener):
+        try:
+            self.consumer.subscribe(topics, listener)
+            while not self._stop.is_set():
+                self.consumer.poll(0.05)
+            self.consumer.close()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        assert self.error is None, self.error
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def test_a_member_alone_gets_everything_and_commits(producer, consumer, new_topic):
+    topic = new_topic(3)
+    for n in range(9):
+        producer.send(topic, str(n), partition=n % 3)
+    producer.flush(10)
+    one = consumer()
+    one.subscribe([topic])
+    assert one.subscription() == {topic}
+    take(one, 9)
+    partitions = {TopicPartition(topic, n) for n in range(3)}
+    assert one.assignment() == partitions
+    one.commit_sync()
+    found = one.committed(*partitions)
+    assert {tp: at.offset for tp, at in found.items()} == dict.fromkeys(partitions, 3)
+    assert one.group_metadata().generation_id == 1
+    one.close()
+    other = consumer()
+    other.subscribe([topic])
+    poll_until(other, other.assignment)
+    assert {other.position(tp) for tp in partitions} == {3}
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
+def test_eager_members_give_up_everything_and_get_it_anew(consumer, new_topic, assignor):
+    topic, diary, other_diary = new_topic(4), Diary(), Diary()
+    one = consumer(assignors=[assignor])
+    one.subscribe([topic], diary)
+    poll_until(one, one.assignment)
+    assert diary.entries == [("assigned", [0, 1, 2, 3])]
+    with Follower(consumer(assignors=[assignor]), [topic], other_diary):
+        poll_until(one, lambda: len(one.assignment()) == 2)
+        mine = sorted(tp.partition for tp in one.assignment())
+        theirs = sorted({0, 1, 2, 3} - set(mine))
+        poll_until(one, lambda: other_diary.entries)
+    poll_until(one, lambda: len(one.assignment()) == 4)
+    assert other_diary.entries == [("assigned", theirs), ("revoked", theirs)]
+    assert diary.entries == [
+        ("assigned", [0, 1, 2, 3]),
+        ("revoked", [0, 1, 2, 3]),
+        ("assigned", mine),
+        ("revoked", mine),
+        ("assigned", [0, 1, 2, 3]),
+    ]
+    assert diary.threads == {threading.get_ident()}
+    one.close()
+    assert diary.entries[-1] == ("revoked", [0, 1, 2, 3])
+
+
+def test_cooperative_members_keep_what_stays_theirs(consumer, new_topic):
+    topic, diary, other_diary = new_topic(4), Diary(), Diary()
+    one = consumer(assignors=["cooperative-sticky"])
+    one.subscribe([topic], diary)
+    poll_until(one, one.assignment)
+    with Follower(consumer(assignors=["cooperative-sticky"]), [topic], other_diary):
+        poll_until(one, lambda: len(one.assignment()) == 2)
+        mine = sorted(tp.partition for tp in one.assignment())
+        theirs = sorted({0, 1, 2, 3} - set(mine))
+        poll_until(one, lambda: ("assigned", theirs) in other_diary.entries)
+        poll_until(one, lambda: len(diary.entries) == 4)
+    poll_until(one, lambda: len(one.assignment()) == 4)
+    assert diary.entries == [
+        ("assigned", [0, 1, 2, 3]),
+        ("revoked", theirs),
+        ("assigned", []),
+        ("assigned", []),
+        ("assigned", theirs),
+    ]
+    assert other_diary.entries == [
+        ("assigned", []),
+        ("assigned", theirs),
+        ("revoked", theirs),
+    ]
+
+
+def test_records_go_on_while_a_cooperative_group_rebalances(producer, consumer, new_topic):
+    topic = new_topic(2)
+    one = consumer(assignors=["cooperative-sticky"])
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    kept = None
+    with Follower(consumer(assignors=["cooperative-sticky"]), [topic]):
+        seen, gap, last = 0, 0.0, time.monotonic()
+        until = time.monotonic() + 15
+        while kept is None or seen < 50:
+            assert time.monotonic() < until
+            for n in (0, 1):
+                producer.send(topic, b"x", partition=n)
+            records = one.poll(0.05)
+            if len(one.assignment()) == 1:
+                (kept,) = one.assignment()
+            stays = [r for r in records if kept is None or r.topic_partition == kept]
+            if stays:
+                gap = max(gap, time.monotonic() - last)
+                last = time.monotonic()
+                seen += len(stays)
+    # Whatever a join takes, the partition that stays is read through it.
+    assert gap < 2.0
+
+
+def test_a_pattern_takes_topics_as_they_appear(admin, consumer, group):
+    stem = uuid.uuid4().hex[:8]
+    admin.create_topic(f"{stem}-a", partitions=1)
+    one = consumer(metadata_max_age_ms=100)
+    one.subscribe(re.compile(rf"{stem}-.*"))
+    poll_until(one, one.assignment)
+    assert one.subscription() == {f"{stem}-a"}
+    admin.create_topic(f"{stem}-b", partitions=1)
+    admin.create_topic(f"x-{stem}-c", partitions=1)
+    poll_until(one, lambda: len(one.assignment()) == 2)
+    assert one.subscription() == {f"{stem}-a", f"{stem}-b"}
+
+
+def test_new_partitions_are_found(admin, consumer, topic):
+    one = consumer(metadata_max_age_ms=100)
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    admin.create_partitions({topic: 3})
+    poll_until(one, lambda: len(one.assignment()) == 3)
+
+
+def test_the_last_subscription_wins(consumer, new_topic):
+    first, second, diary = new_topic(1), new_topic(1), Diary()
+    one = consumer()
+    one.subscribe([first], diary)
+    poll_until(one, one.assignment)
+    one.subscribe([second], diary)
+    assert one.subscription() == {second}
+    poll_until(one, lambda: one.assignment() == {TopicPartition(second, 0)})
+    one.subscribe([])
+    assert one.subscription() == set()
+    assert one.assignment() == set()
+    one.assign([TopicPartition(first, 0)])
+    with pytest.raises(RuntimeError, match="unsubscribe"):
+        one.subscribe([first])
+    one.unsubscribe()
+    one.subscribe([first])
+    with pytest.raises(RuntimeError, match="unsubscribe"):
+        one.assign([TopicPartition(first, 0)])
+
+
+def test_a_group_needs_a_name(servers):
+    from shoal import Consumer
+
+    with Consumer(bootstrap_servers=servers) as one:
+        with pytest.raises(ConfigError, match="group_id"):
+            one.subscribe(["t"])
+        with pytest.raises(ConfigError, match="group_id"):
+            one.commit_sync()
+        with pytest.raises(ConfigError, match="group_id"):
+            one.group_metadata()
+
+
+def test_a_subscription_to_a_topic_made_later(admin, consumer, producer):
+    topic = f"later-{uuid.uuid4().hex[:8]}"
+    one = consumer(metadata_max_age_ms=100, allow_auto_create_topics=False)
+    one.subscribe([topic])
+    poll_until(one, lambda: one.group_metadata().generation_id > 0)
+    assert one.assignment() == set()
+    admin.create_topic(topic, partitions=1)
+    poll_until(one, one.assignment)
+
+
+def test_closing_leaves_the_group(admin, consumer, topic, group):
+    one = consumer()
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    assert [m.assignment for m in admin.describe_group(group).members] == [
+        (TopicPartition(topic, 0),)
+    ]
+    one.close()
+    assert admin.describe_group(group).state == "Empty"
+    one.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        one.poll(0)
+
+
+def test_a_static_member_comes_back_without_a_rebalance(admin, consumer, new_topic, group):
+    topic = new_topic(2)
+    one = consumer(group_instance_id="left")
+    one.subscribe([topic])
+    other = consumer(group_instance_id="right")
+    with Follower(other, [topic]):
+        poll_until(one, lambda: len(one.assignment()) == 1 and len(other.assignment()) == 1)
+        mine, generation = one.assignment(), one.group_metadata().generation_id
+        one.close()
+        assert len(admin.describe_group(group).members) == 2
+        again = consumer(group_instance_id="left")
+        again.subscribe([topic])
+        poll_until(again, again.assignment)
+        assert again.assignment() == mine
+        assert again.group_metadata().generation_id == generation
+    admin.remove_members(group, "left", "right")
+    assert admin.describe_group(group).members == ()
+
+
+def test_a_second_static_member_of_the_same_name_fences_the_first(consumer, topic):
+    one = consumer(group_instance_id="same", heartbeat_interval_ms=100)
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    two = consumer(group_instance_id="same", heartbeat_interval_ms=100)
+    two.subscribe([topic])
+    poll_until(two, two.assignment)
+    with pytest.raises(FencedInstanceIdError):
+        poll_until(one, lambda: False)
+
+
+def test_enforce_rebalance_rejoins(consumer, topic):
+    one = consumer()
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    before = one.group_metadata().generation_id
+    one.enforce_rebalance("because")
+    poll_until(one, lambda: one.group_metadata().generation_id > before)
+
+
+def test_a_listener_may_use_the_consumer(producer, consumer, new_topic):
+    topic = new_topic(2)
+    for n in range(10):
+        producer.send(topic, str(n), partition=n % 2)
+    producer.flush(10)
+    one = consumer()
+
+    class Seeker(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            for tp in partitions:
+                one.seek(tp, 3)
+                assert one.position(tp) == 3
+
+        def on_partitions_revoked(self, partitions):
+            one.commit_sync()
+
+    one.subscribe([topic], Seeker())
+    assert sorted(r.offset for r in take(one, 4)) == [3, 3, 4, 4]
+    one.close()
+    reader = consumer()
+    committed = reader.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert [at.offset for at in committed.values()] == [5, 5]
+
+
+def test_what_a_listener_raises_comes_out_of_poll_and_all_goes_on(producer, consumer, topic):
+    producer.send(topic, b"x").result(10)
+
+    class Broken(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            raise LookupError("not today")
+
+    one = consumer()
+    one.subscribe([topic], Broken())
+    with pytest.raises(RebalanceListenerError) as caught:
+        poll_until(one, lambda: False)
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert take(one, 1)[0].value == b"x"
+
+
+def test_a_wakeup_inside_a_callback_repeats_the_callback(consumer, topic):
+    calls = []
+    one = consumer()
+
+    class Interrupted(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            calls.append(list(partitions))
+            if len(calls) == 1:
+                one.wakeup()
+                one.commit_sync({partitions[0]: OffsetAndMetadata(0)})
+
+    one.subscribe([topic], Interrupted())
+    with pytest.raises(WakeupError):
+        poll_until(one, lambda: False)
+    poll_until(one, lambda: len(calls) == 2)
+    assert calls[0] == calls[1] == [TopicPartition(topic, 0)]
+
+
+@pytest.mark.slow
+def test_who_polls_too_seldom_is_out_and_hears_of_it(producer, consumer, topic):
+    diary = Diary()
+    producer.send(topic, b"x").result(10)
+    one = consumer(max_poll_interval_ms=300, heartbeat_interval_ms=100)
+    one.subscribe([topic], diary)
+    take(one, 1)
+    threading.Event().wait(0.6)  # user code that takes too long
+    with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
+        one.commit_sync()
+    poll_until(one, lambda: len(diary.entries) >= 3)
+    assert diary.entries == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
+
+
+def test_heartbeats_go_on_while_user_code_works(consumer, topic, admin, group):
+    one = consumer(session_timeout_ms=6000, heartbeat_interval_ms=50)
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    before = one.group_metadata()
+    threading.Event().wait(0.2)
+    assert admin.describe_group(group).state == "Stable"
+    one.commit_sync({TopicPartition(topic, 0): OffsetAndMetadata(0)})
+    assert one.group_metadata() == before
