@@ -43,6 +43,8 @@ logger = logging.getLogger("shoal.broker")
 
 _PRODUCER_IDS_AT_ONCE: Final = 1_000
 _CHECKPOINT_SECONDS: Final = 60.0
+# JoinGroup and SyncGroup.
+_PARKED_APIS: Final = frozenset({11, 14})
 _OFFSETS_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
@@ -211,10 +213,10 @@ class Broker:
         self.server.stop_accepting()
         self.waiting.finish_all()
         deadline = self.loop.time() + self.config.shutdown_seconds
-        while self.server.in_flight_bytes and self.loop.time() < deadline:
-            # Groups park joins for minutes; those clients see a cut, as from any restart.
-            if all(self._is_parked(connection) for connection in self.server.connections):
-                break
+        # Groups park joins for minutes; those clients see a cut, as from any restart.
+        while self.loop.time() < deadline and not all(
+            connection.waits_only_for(_PARKED_APIS) for connection in self.server.connections
+        ):
             await asyncio.sleep(0.005)
         self._end_clockwork()
         self.server.close()
@@ -225,9 +227,6 @@ class Broker:
         self.journal.close()
         self.directory.close()
         self.audit.close()
-
-    def _is_parked(self, connection: Connection) -> bool:
-        return connection.waits_only_for({11, 14})
 
     def _end_clockwork(self) -> None:
         self._probe.stop()

@@ -235,7 +235,7 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._waiting)
 
-    def waits_only_for(self, api_keys: set[int]) -> bool:
+    def waits_only_for(self, api_keys: frozenset[int]) -> bool:
         """Nothing to send, and nothing in flight but requests of these APIs."""
         return not self._out and all(each.api_key in api_keys for each in self._waiting)
 

@@ -1,0 +1,283 @@
+"""Who gets in: SASL, TLS, certificates; and that secrets stay secret."""
+
+from __future__ import annotations
+
+import ssl
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from shoal.broker.config import Listener
+from shoal.errors import ErrorCode
+from shoal.testing.broker import Broker
+from shoal.wire.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from shoal.wire.apis.api_versions import ApiVersionsRequest
+from shoal.wire.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from shoal.wire.apis.metadata import MetadataRequest
+from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
+from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
+from tests.broker.raw_client import RawClient
+from tests.broker.test_scram import prove
+
+SECRET = "canary-pa55word"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+ALL = MetadataRequest(topics=None)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Broker]:
+    listener = Listener(port=0, sasl=MECHANISMS)
+    with Broker(listeners=(listener,), users={"ada": SECRET}) as broker:
+        yield broker
+
+
+def handshake(client: RawClient, mechanism: str, version: int = 1):
+    return client.ask(SaslHandshakeRequest(mechanism=mechanism), version)
+
+
+def authenticate(client: RawClient, token: bytes):
+    return client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+
+
+def scram(client: RawClient, mechanism: str, user: str, password: str):
+    handshake(client, mechanism)
+    first = f"n,,n={user},r=clientnonce".encode()
+    challenge = authenticate(client, first)
+    assert challenge.error_code == 0
+    final, verifier = prove(mechanism, password, first, bytes(challenge.auth_bytes))
+    return authenticate(client, final), verifier
+
+
+def test_plain_lets_the_right_password_in(guarded):
+    with RawClient(guarded.port) as client:
+        assert list(handshake(client, "PLAIN").mechanisms) == list(MECHANISMS)
+        assert authenticate(client, b"\0ada\0" + SECRET.encode()).error_code == 0
+        assert client.ask(ALL).brokers
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+def test_scram_lets_the_right_password_in_and_proves_the_server(guarded, mechanism):
+    with RawClient(guarded.port) as client:
+        answer, verifier = scram(client, mechanism, "ada", SECRET)
+        assert (answer.error_code, bytes(answer.auth_bytes)) == (0, verifier)
+        assert client.ask(ALL).brokers
+
+
+@pytest.mark.parametrize("user", ["ada", "nobody"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_refused_late_and_the_connection_closed(guarded, mechanism, user):
+    with RawClient(guarded.port) as client:
+        if mechanism == "PLAIN":
+            handshake(client, mechanism)
+            answer = authenticate(client, f"\0{user}\0wrong".encode())
+        else:
+            answer, _ = scram(client, mechanism, user, "wrong")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert user not in (answer.error_message or "")
+        assert client.is_cut()
+
+
+def test_nothing_but_api_versions_is_served_before(guarded):
+    with RawClient(guarded.port) as client:
+        assert client.ask(ApiVersionsRequest(), 0).api_keys
+        client.send(ALL, 1)
+        assert client.is_cut()
+
+
+def test_a_token_before_the_handshake_is_an_illegal_state(guarded):
+    with RawClient(guarded.port) as client:
+        answer = authenticate(client, b"\0ada\0" + SECRET.encode())
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_an_unknown_mechanism_is_answered_with_those_there_are(guarded):
+    with RawClient(guarded.port) as client:
+        answer = handshake(client, "GSSAPI")
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert list(answer.mechanisms) == list(MECHANISMS)
+
+
+def test_bare_tokens_follow_a_handshake_of_version_0(guarded):
+    with RawClient(guarded.port) as client:
+        handshake(client, "PLAIN", 0)
+        token = b"\0ada\0" + SECRET.encode()
+        client.sock.sendall(len(token).to_bytes(4) + token)
+        assert client.receive_frame() == b""
+        assert client.ask(ALL).brokers
+
+
+def test_large_frames_are_refused_before_authentication(guarded):
+    with RawClient(guarded.port) as client:
+        client.sock.sendall((600 << 10).to_bytes(4))
+        assert client.is_cut()
+
+
+def test_users_are_managed_by_the_api_too(guarded):
+    from shoal.broker.scram import salted_password
+
+    with RawClient(guarded.port) as client:
+        scram(client, "SCRAM-SHA-256", "ada", SECRET)
+        salt = b"0123456789abcdef"
+        upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name="bob",
+            mechanism=1,
+            iterations=4096,
+            salt=salt,
+            salted_password=salted_password("SCRAM-SHA-256", b"bobs", salt, 4096),
+        )
+        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+        assert client.ask(request).results[0].error_code == 0
+        described = client.ask(DescribeUserScramCredentialsRequest(users=None)).results
+        assert {r.user: len(r.credential_infos) for r in described} == {"ada": 2, "bob": 1}
+    with RawClient(guarded.port) as client:
+        answer, _ = scram(client, "SCRAM-SHA-256", "bob", "bobs")
+        assert answer.error_code == 0
+        deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="bob", mechanism=1)
+        request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+        assert client.ask(request).results[0].error_code == 0
+        again = client.ask(request).results[0].error_code
+        assert again == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_refusals_are_audited_and_no_file_or_log_holds_the_password(guarded, caplog):
+    caplog.set_level("DEBUG")
+    with RawClient(guarded.port) as client:
+        handshake(client, "PLAIN")
+        authenticate(client, b"\0ada\0wrong-" + SECRET.encode())
+    audit = (guarded.data_dir / "audit.log").read_text()
+    assert '"authentication refused"' in audit
+    for path in guarded.data_dir.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(guarded.live.users)
+
+
+# --- TLS -----------------------------------------------------------------------------------
+
+
+class Certificates:
+    def __init__(self, directory: Path) -> None:
+        self.authority = trustme.CA()
+        self.authority_file = directory / "ca.pem"
+        self.authority.cert_pem.write_to_path(str(self.authority_file))
+        self.certificate_file = directory / "server.pem"
+        self.key_file = directory / "server.key"
+        self.renew()
+
+    def renew(self) -> bytes:
+        made = self.authority.issue_cert("localhost", "127.0.0.1")
+        self.certificate_file.write_bytes(b"".join(c.bytes() for c in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(str(self.key_file))
+        return ssl.PEM_cert_to_DER_cert(made.cert_chain_pems[0].bytes().decode())
+
+
+class TlsClient(RawClient):
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        super().__init__(port)
+        self.sock = context.wrap_socket(self.sock, server_hostname="localhost")
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def tls_listener(certificates: Certificates, **fields) -> Listener:
+    return Listener(
+        port=0,
+        certificate_file=str(certificates.certificate_file),
+        key_file=str(certificates.key_file),
+        **fields,
+    )
+
+
+def client_context(certificates: Certificates) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificates.authority_file))
+
+
+def test_tls_serves_large_replies_and_large_requests(certificates):
+    from tests.broker.raw_client import batch, values_of
+    from tests.broker.test_protocol import fetch, produce
+
+    context = client_context(certificates)
+    with (
+        Broker(listeners=(tls_listener(certificates),), topics=["t"]) as broker,
+        TlsClient(broker.port, context) as client,
+    ):
+        value = bytes(range(256)) * 3900
+        assert produce(client, "t", batch(value)).error_code == 0
+        assert values_of(fetch(client, "t", 0, partition_max_bytes=4 << 20).records) == [value]
+
+
+def test_a_plaintext_client_on_a_tls_listener_is_cut(certificates):
+    with (
+        Broker(listeners=(tls_listener(certificates),)) as broker,
+        RawClient(broker.port) as client,
+    ):
+        client.send(ALL, 1)
+        # OpenSSL answers with an alert or nothing; then the connection ends.
+        assert client.is_cut() or client.is_cut()
+
+
+def test_old_tls_is_refused(certificates):
+    context = client_context(certificates)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with Broker(listeners=(tls_listener(certificates),)) as broker:
+        with TlsClient(broker.port, context) as client:
+            assert client.ask(ALL).brokers
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            context.minimum_version = ssl.TLSVersion.TLSv1_1
+            context.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            TlsClient(broker.port, context)
+
+
+def test_a_new_certificate_is_served_after_a_reload_and_old_connections_go_on(certificates):
+    context = client_context(certificates)
+    with Broker(listeners=(tls_listener(certificates),)) as broker:
+        with TlsClient(broker.port, context) as old:
+            assert old.ask(ALL).brokers
+            renewed = certificates.renew()
+            broker.on_loop(lambda live: live.reload_certificates())
+            assert old.ask(ALL).brokers
+            with TlsClient(broker.port, context) as new:
+                assert new.sock.getpeercert(binary_form=True) == renewed
+        certificates.certificate_file.write_text("broken")
+        broker.on_loop(lambda live: live.reload_certificates())
+        with TlsClient(broker.port, context) as new:
+            assert new.sock.getpeercert(binary_form=True) == renewed
+
+
+def test_a_client_certificate_gives_the_name(certificates):
+    listener = tls_listener(certificates, client_ca_file=str(certificates.authority_file))
+    context = client_context(certificates)
+    with Broker(listeners=(listener,)) as broker:
+        client = TlsClient(broker.port, context)
+        with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+            client.ask(ALL)
+        client.sock.close()
+        made = certificates.authority.issue_cert("reports.example", common_name="reports")
+        made.configure_cert(context)
+        with TlsClient(broker.port, context) as client:
+            assert client.ask(ALL).brokers
+            names = broker.on_loop(
+                lambda live: [c.session.principal for c in live.server.connections]
+            )
+            assert len(names) == 1
+            assert names[0].startswith("User:CN=reports")
+
+
+def test_sasl_inside_tls(certificates):
+    listener = tls_listener(certificates, sasl=("SCRAM-SHA-512",))
+    context = client_context(certificates)
+    with (
+        Broker(listeners=(listener,), users={"ada": SECRET}) as broker,
+        TlsClient(broker.port, context) as client,
+    ):
+        answer, _ = scram(client, "SCRAM-SHA-512", "ada", SECRET)
+        assert answer.error_code == 0
+        assert client.ask(ALL).brokers
