@@ -1,0 +1,266 @@
+"""A Kafka cluster as Spark's reads, commits and writes use it, through our own client.
+
+One ``Connection`` per process and cluster (see ``places.py``): metadata and sockets stay warm from
+task to task and from micro-batch to micro-batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ConnectionConfig, ConsumerConfig, ProducerConfig
+from shoal.client.engine import Engine
+from shoal.client.links import Links
+from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
+from shoal.client.producer import Producer
+from shoal.client.ranges import RangeReader
+from shoal.client.security import tls_context
+from shoal.client.timing import Deadline
+from shoal.errors import ConfigError, OffsetRangeMissingError
+from shoal.spark.options import SourceOptions
+from shoal.spark.ranges import OffsetRange
+from shoal.spark.stock import DataLossError
+from shoal.types import Header, OffsetAndMetadata, TopicPartition
+from shoal.wire.apis.describe_groups import DescribeGroupsRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 60.0
+PARTITIONS_AGE_S: Final = 1.0
+"""How old the list of partitions may be: a new one is read at most this much later."""
+BATCH_ROWS_MAX: Final = 50_000
+BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Spark converts Arrow batches row by row; beyond this size nothing is gained (docs/spark.md)."""
+
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+
+
+class Connection:
+    """One cluster, seen from one process."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._config = ConsumerConfig.from_properties(properties)
+        self._engine = Engine("shoal-spark")
+        self._cluster = self._engine.call(_open(self._config))
+        self._reader = RangeReader(self._config)
+        self._producer: Producer | None = None
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the client's and wait for it."""
+        return self._engine.call(work)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    @property
+    def reader(self) -> RangeReader:
+        return self._reader
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes | None, Sequence[Header]]],
+    ) -> None:
+        """Write records and wait until every one is acknowledged."""
+        if self._producer is None:
+            shared = {field.name: getattr(self._config, field.name) for field in _SHARED}
+            self._producer = Producer(ProducerConfig(**shared, acks="all"))
+        producer = self._producer
+        sent = [
+            producer.send(topic, value, key, headers=headers) for key, value, headers in records
+        ]
+        producer.flush(TIMEOUT_S)
+        for future in sent:
+            future.result(0)
+
+    def close(self) -> None:
+        """Close everything; the process may go on without this cluster."""
+        if self._producer is not None:
+            self._producer.close()
+        self._reader.close()
+        self._engine.call(self._cluster.close())
+        self._engine.stop()
+
+
+_SHARED: Final = fields(ConnectionConfig)
+
+
+async def _open(config: ConnectionConfig) -> Cluster:
+    return Cluster(config, Links(config, tls_context(config)))
+
+
+class ClusterStock:
+    """The records of a cluster; implements ``stock.Stock``."""
+
+    def __init__(self, connection: Connection, options: SourceOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._partitions: list[TopicPartition] = []
+        self._partitions_at = float("-inf")
+
+    def partitions(self) -> list[TopicPartition]:
+        if time.monotonic() - self._partitions_at > PARTITIONS_AGE_S:
+            self._partitions = self._connection.call(self._list())
+            self._partitions_at = time.monotonic()
+        return self._partitions
+
+    async def _list(self) -> list[TopicPartition]:
+        options, cluster = self._options, self._connection.cluster
+        deadline = Deadline(TIMEOUT_S)
+
+        async def ask() -> list[TopicPartition]:
+            wanted = options.topics
+            if options.assign is not None:
+                wanted = tuple({tp.topic for tp in options.assign})
+            metadata = await cluster.refresh(wanted, deadline)
+            names = wanted or [
+                name
+                for name in metadata.topics
+                if name not in _INTERNAL and re.fullmatch(options.pattern or "", name)
+            ]
+            missing = sorted(set(names) - metadata.topics.keys())
+            if missing:
+                raise ConfigError(f"topic {missing[0]!r} does not exist; create it first")
+            found = [
+                TopicPartition(name, number)
+                for name in names
+                for number in range(len(metadata.topics[name].partitions))
+            ]
+            return _only(options.assign, found)
+
+        return sorted(await cluster.retrying(ask, deadline))
+
+    def earliest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._ends(tps, EARLIEST)
+
+    def latest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._ends(tps, LATEST)
+
+    def _ends(self, tps: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        found = self._offsets(dict.fromkeys(tps, which))
+        return {tp: 0 if offset is None else offset for tp, offset in found.items()}
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return self._offsets(times_ms)
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        async def ask() -> dict[TopicPartition, int | None]:
+            found = await list_offsets(self._connection.cluster, wanted, Deadline(TIMEOUT_S))
+            return {tp: None if one is None else one.offset for tp, one in found.items()}
+
+        return self._connection.call(ask())
+
+    def bytes_per_record(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """From a look at the newest records: brokers do not tell sizes by offset."""
+        sizes: dict[TopicPartition, float] = {}
+        tps = list(tps)
+        earliest, latest = self.earliest(tps), self.latest(tps)
+        for tp in tps:
+            start = max(earliest[tp], latest[tp] - _SAMPLE_ROWS)
+            if start < latest[tp]:
+                sizes[tp] = self._sample(OffsetRange(*tp, start, latest[tp]))
+        return sizes
+
+    def _sample(self, one: OffsetRange) -> float:
+        rows = size = 0
+        for batch in self.read([one], ["key", "value"], fail_on_data_loss=False):
+            rows += batch.num_rows
+            size += batch.nbytes
+        return size / rows if rows else 1.0
+
+    def read(
+        self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
+    ) -> Iterator[pa.RecordBatch]:
+        left = list(ranges)
+        while left:
+            # A partition may stand in a task twice (split ranges); a read takes it once.
+            now = {one.topic_partition: one for one in reversed(left)}
+            left = [one for one in left if now[one.topic_partition] is not one]
+            try:
+                yield from self._read_once(now.values(), columns)
+            except OffsetRangeMissingError as error:
+                if fail_on_data_loss:
+                    raise DataLossError([str(error)]) from error
+                logger.warning("left out, for failOnDataLoss=false: %s", error)
+
+    def _read_once(
+        self, ranges: Iterable[OffsetRange], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        return self._connection.reader.read(
+            {one.topic_partition: (one.start, one.end) for one in ranges},
+            columns=columns,
+            max_rows=BATCH_ROWS_MAX,
+            max_bytes=BATCH_BYTES_MAX,
+        )
+
+
+_SAMPLE_ROWS: Final = 1000
+
+
+def _only(
+    assign: tuple[TopicPartition, ...] | None, found: list[TopicPartition]
+) -> list[TopicPartition]:
+    if assign is None:
+        return found
+    missing = sorted(set(assign) - set(found))
+    if missing:
+        raise ConfigError(f"option assign names {missing[0]}, which does not exist")
+    return list(assign)
+
+
+class ClusterGroup:
+    """A consumer group of a cluster; implements ``stock.GroupOffsets``."""
+
+    def __init__(self, connection: Connection, group_id: str) -> None:
+        self._connection = connection
+        self._group_id = group_id
+
+    def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = list(tps)
+
+        async def ask() -> dict[TopicPartition, int]:
+            found = await fetch_committed(
+                self._connection.cluster, self._group_id, wanted, Deadline(TIMEOUT_S)
+            )
+            return {tp: one.offset for tp, one in found.items() if one is not None}
+
+        return self._connection.call(ask())
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        async def ask() -> None:
+            await commit_as_nobody(
+                self._connection.cluster,
+                self._group_id,
+                {tp: OffsetAndMetadata(offset, "spark") for tp, offset in offsets.items()},
+                Deadline(TIMEOUT_S),
+            )
+
+        self._connection.call(ask())
+
+    def live_members(self) -> int:
+        async def ask() -> int:
+            cluster, deadline = self._connection.cluster, Deadline(TIMEOUT_S)
+
+            async def attempt() -> int:
+                request = DescribeGroupsRequest(groups=[self._group_id])
+                answer = await cluster.ask_coordinator(self._group_id, request, deadline)
+                found = answer.groups[0]
+                if found.group_state == "Dead":
+                    return 0
+                cluster.check("DescribeGroups", found.error_code, group_id=self._group_id)
+                return len(found.members)
+
+            return await cluster.retrying(attempt, deadline)
+
+        return self._connection.call(ask())

@@ -1,0 +1,74 @@
+"""The columns of the source: names and types exactly as Spark's own Kafka source has them.
+
+Spark checks the first Arrow batch of a task against its schema to the letter; ``arrow_schema``
+is built from the Spark schema the user asked for, so that ``.schema("value binary, offset long")``
+prunes down to the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from shoal.errors import ConfigError
+from shoal.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+TYPES: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def schema_ddl(options: SourceOptions) -> str:
+    """The schema of a read as Spark's DDL text."""
+    types = dict(TYPES)
+    if not options.include_headers:
+        del types["headers"]
+    if options.value_format == "utf8":
+        types["value"] = "string"
+    elif options.value_format == "json":
+        types["value"] = f"struct<{_struct_fields(options.value_schema or '')}>"
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
+
+
+def _struct_fields(ddl: str) -> str:
+    """``a int, b string`` as it stands inside ``struct<…>``; already a struct is taken as it is."""
+    text = ddl.strip()
+    if text.lower().startswith("struct<") and text.endswith(">"):
+        return text[len("struct<") : -1]
+    fields = []
+    for part in _split_top_level(text):
+        name, _, kind = part.strip().partition(" ")
+        if not kind.strip():
+            raise ConfigError(f"option valueSchema has no type for {name!r}; write: {name} string")
+        fields.append(f"{name.rstrip(':')}:{kind.strip()}")
+    return ",".join(fields)
+
+
+def _split_top_level(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]
+
+
+def wanted_columns(schema: StructType, options: SourceOptions) -> Sequence[str]:
+    """The names a read has to give, in the order of the schema; others are refused by name."""
+    allowed = set(TYPES) - (set() if options.include_headers else {"headers"})
+    for name in schema.names:
+        if name not in allowed:
+            advice = " (set option includeHeaders=true)" if name == "headers" else ""
+            raise ConfigError(f"the source has no column {name!r}{advice}")
+    return list(schema.names)

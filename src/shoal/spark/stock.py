@@ -1,0 +1,78 @@
+"""What a Spark read needs of the place the records are kept: a cluster, or a log directory.
+
+Rule: the readers plan with this interface alone, so a job behaves the same over the wire
+(``cluster.py``) and on files (``files.py``), and planning is tested without either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.errors import ShoalError
+from shoal.spark.ranges import OffsetRange
+from shoal.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Stock(Protocol):
+    """Where the records are."""
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions the options ask for, as they are now, sorted."""
+
+    def earliest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+
+    def latest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermark of each."""
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time; ``None`` where no record is that young."""
+
+    def bytes_per_record(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        """An estimate, for byte limits; partitions it cannot say anything of are left out."""
+
+    def read(
+        self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of the ranges, exactly, with these columns in this order.
+
+        Raises:
+            DataLossError: a range is not wholly there any more.
+        """
+
+
+class GroupOffsets(Protocol):
+    """A consumer group as Spark uses it: offsets are written, membership is not."""
+
+    def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the group has committed; partitions without a commit are left out."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit without being a member."""
+
+    def live_members(self) -> int:
+        """How many members the group has at the moment."""
+
+
+class DataLossError(ShoalError):
+    """Records a query has planned to read are gone."""
+
+    def __init__(self, losses: Iterable[str]) -> None:
+        text = "; ".join(losses)
+        super().__init__(
+            f"data was lost: {text}. Set option failOnDataLoss=false to go on without it"
+        )
+
+
+class LiveGroupError(ShoalError):
+    """The group has members, and its offsets are theirs."""
+
+    def __init__(self, group_id: str, members: int) -> None:
+        super().__init__(
+            f"group {group_id!r} has {members} live member(s); their commits would be overwritten: "
+            "stop them, choose another groupId, or set option allowLiveGroup=true"
+        )

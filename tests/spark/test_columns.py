@@ -1,0 +1,40 @@
+"""The schema a read has."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.spark.columns import schema_ddl
+from shoal.spark.options import parse_source
+
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
+
+
+def test_the_columns_are_those_of_sparks_own_source() -> None:
+    assert schema_ddl(parse_source(BASE, "batch")) == (
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "timestamp timestamp, timestampType int"
+    )
+
+
+def test_headers_come_when_asked_for() -> None:
+    ddl = schema_ddl(parse_source({**BASE, "includeHeaders": "true"}, "batch"))
+    assert ddl.endswith("headers array<struct<key:string,value:binary>>")
+
+
+@pytest.mark.parametrize(
+    "schema", ["id int, price decimal(10,2), tags array<string>", "struct<id:int>"]
+)
+def test_typed_values_are_structs(schema: str) -> None:
+    options = {**BASE, "valueFormat": "json", "valueSchema": schema}
+    ddl = schema_ddl(parse_source(options, "batch"))
+    assert "value struct<id:int" in ddl
+    if "price" in schema:
+        assert "price:decimal(10,2),tags:array<string>>" in ddl
+
+
+def test_a_field_without_a_type_is_named() -> None:
+    options = {**BASE, "valueFormat": "json", "valueSchema": "id"}
+    with pytest.raises(ConfigError, match="no type for 'id'"):
+        schema_ddl(parse_source(options, "batch"))
