@@ -46,6 +46,10 @@ COMMANDS: Final[dict[str, _Entry]] = {
 }
 
 
+def _placeholder(name: str) -> TyperCommand:
+    return TyperCommand(name, help=COMMANDS[name].help)
+
+
 class _LazyCommands(TyperGroup):
     """Shows the table in help and completion; imports a command when it is about to run."""
 
@@ -53,8 +57,7 @@ class _LazyCommands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the base names it
-        entry = COMMANDS.get(cmd_name)
-        return None if entry is None else TyperCommand(cmd_name, help=entry.help)
+        return _placeholder(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -90,15 +93,12 @@ def _root(
     """Kafka's consumer groups for Python and Spark."""
 
 
-# The group suggests the nearest name for an unknown one from this mapping.
-app.info.name = "shoal"
-
-
 def main() -> None:
     """Run the command line; every expected failure is one line."""
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
-    command.commands = {name: command.get_command(None, name) for name in COMMANDS}
+    # Unknown commands are answered with the nearest of these.
+    command.commands = {name: _placeholder(name) for name in COMMANDS}
     try:
         command(prog_name="shoal")
     except ShoalError as error:
