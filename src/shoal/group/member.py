@@ -94,14 +94,14 @@ class Member:
         """``assignors`` in order of preference; ``chance`` gives [0, 1) for the jitter of waits."""
         self._config = config
         self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._protocol = common_protocol(assignors)
+        self.protocol = common_protocol(assignors)
         self._interest = TopicInterest(
             watches_racks=bool(config.client_rack),
             excludes_internal=config.exclude_internal_topics,
         )
         self._session = GroupSession(config, assignors, self._interest, chance)
         self._commit = PositionCommit(
-            config, hold=self._protocol is RebalanceProtocol.EAGER, chance=chance
+            config, hold=self.protocol is RebalanceProtocol.EAGER, chance=chance
         )
         self._callbacks = CallbackRun()
         self._group_metadata = self._session.identity(NO_GENERATION)
@@ -116,10 +116,6 @@ class Member:
     @property
     def state(self) -> MemberState:
         return self._session.state
-
-    @property
-    def protocol(self) -> RebalanceProtocol:
-        return self._protocol
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
@@ -160,7 +156,11 @@ class Member:
     @property
     def holds_records(self) -> bool:
         """True from ``CommitPositions(hold=True)`` to the revocation: return no records."""
-        return self._protocol is RebalanceProtocol.EAGER and self._phase is _Phase.COMMITTING
+        return self.protocol is RebalanceProtocol.EAGER and self._phase is _Phase.COMMITTING
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     @property
     def has_left(self) -> bool:
@@ -365,7 +365,7 @@ class Member:
         owned = self._session.owned
         if self._session.generation.is_reset:
             return Lost(owned) if owned else None
-        if self._protocol is RebalanceProtocol.EAGER:
+        if self.protocol is RebalanceProtocol.EAGER:
             return Revoked(owned)
         unwanted = tuple(tp for tp in owned if tp.topic not in self._interest.topics)
         return Revoked(unwanted) if unwanted else None
@@ -404,7 +404,7 @@ class Member:
         kept = set(partitions)
         given_up = tuple(tp for tp in session.owned if tp not in kept)
         if given_up:
-            assert self._protocol is RebalanceProtocol.COOPERATIVE
+            assert self.protocol is RebalanceProtocol.COOPERATIVE
             session.rejoin_reason = "need to revoke partitions and re-join"
             self._run(Revoked(given_up), _Phase.GIVING_UP, out)
         else:

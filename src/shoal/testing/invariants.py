@@ -1,0 +1,392 @@
+"""What must hold at every moment of a simulation, whatever goes wrong.
+
+The watcher sees what the coordinator decides, what members are told and what consumers do, and
+keeps a model of its own that is much simpler than either side: the last generation that was
+written, who got what in it, how far each partition was processed. It shares no code with what it
+watches, so a bug has to be made twice to go unseen.
+
+    G1  one owner of a partition in a generation, and only partitions that exist
+    G2  only a current member of the current generation commits and heartbeats
+    G3  a rebuilt coordinator equals the living one; acknowledged commits survive
+    G4  a generation is given out once, and numbers only grow
+    G5  a committed offset lies inside the log
+    G6  who is silent is removed in time, who is not is not
+    G7  a join is answered within the rebalance timeout
+    G8  after the last fault the group becomes stable, and stays so
+    G9  a static member that comes back does not disturb a stable group
+    G10 nobody takes over what another member of the generation still owns
+    G11 nothing is left of members that are gone
+    G12 offsets of a group that is used are never expired
+    G14 compaction never brings an older commit back
+    C1  what is returned has no gap and no repetition within an assignment
+    C2  only what was processed is committed
+    C3  nobody commits what another member was given
+    C4  reading starts at the committed offset
+    C6  who does not poll leaves
+    C8  no request is waited for for ever, and no deadline lies in the past
+    C11 callbacks come in order, with the right sets
+    C12 a lost coordinator is not hammered
+
+Rule: an invariant is checked where the state it speaks of changes; ``check`` looks at the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shoal.errors import ErrorCode
+from shoal.group.classic import ClassicGroup
+from shoal.group.config import GroupConfig
+from shoal.group.coordinator import Coordinator
+from shoal.group.decision import Decision, EventKind, Ticket
+from shoal.group.journal import (
+    GroupRecord,
+    JournalRecord,
+    MemberRecord,
+    OffsetRecord,
+    OffsetTombstone,
+)
+from shoal.group.model import Group
+from shoal.types import TopicPartition
+from shoal.wire import consumer_protocol
+from shoal.wire.apis.heartbeat import HeartbeatRequest
+from shoal.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from shoal.wire.apis.offset_commit import OffsetCommitRequest
+from shoal.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from shoal.wire.apis.sync_group import SyncGroupRequest
+
+if TYPE_CHECKING:
+    from shoal.testing.simulated_cluster import SimulatedTopics
+    from shoal.testing.simulated_consumer import SimulatedConsumer
+
+_SLACK_MS: Final = 1_500
+"""A pulse of the coordinator, and a little."""
+
+_ALIVE: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+
+
+class Violation(AssertionError):  # noqa: N818 (a finding, not a mistake of the caller)
+    """An invariant was broken."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        self.invariant = invariant
+        super().__init__(f"{invariant}: {text}")
+
+
+def demand(holds: bool, invariant: str, text: str) -> None:
+    if not holds:
+        raise Violation(invariant, text)
+
+
+class Moment(NamedTuple):
+    """A time on the coordinator's side: how long it has run, and how often it stood still."""
+
+    alive_ms: int
+    pauses: int
+
+
+class GroupModel:
+    """A group as its journal tells it."""
+
+    __slots__ = ("generation", "has_leader", "instances", "members", "owners")
+
+    def __init__(self) -> None:
+        self.generation = -1
+        self.has_leader = False
+        self.members: dict[str, str | None] = {}
+        """Member id → instance id."""
+        self.instances: dict[str, str] = {}
+        self.owners: dict[TopicPartition, str] = {}
+        """Of this generation, once its leader has spoken."""
+
+    def adopt(self, record: GroupRecord) -> None:
+        if record.generation != self.generation:
+            self.owners = {}
+        self.generation = record.generation
+        self.has_leader = record.leader is not None
+        self.members = {each.member_id: each.instance_id for each in record.members}
+        self.instances = {
+            instance_id: member_id
+            for member_id, instance_id in self.members.items()
+            if instance_id is not None
+        }
+        if self.has_leader:
+            self.owners = {
+                tp: member.member_id for member in record.members for tp in assigned(member)
+            }
+
+
+def assigned(member: MemberRecord) -> Sequence[TopicPartition]:
+    if not member.assignment:
+        return ()
+    return consumer_protocol.Assignment.decode(member.assignment).partitions
+
+
+class Watcher:
+    """Keeps the model of one group and raises ``Violation``."""
+
+    def __init__(self, group_id: str, topics: SimulatedTopics, config: GroupConfig) -> None:
+        self._group_id = group_id
+        self._topics = topics
+        self._config = config
+        self.model = GroupModel()
+        self.committed: dict[TopicPartition, tuple[int, int]] = {}
+        """The offset, and where in the journal it was written."""
+        self._acknowledged: dict[TopicPartition, int] = {}
+        self._told_generation = -1
+        self._unsent: dict[Ticket, list[tuple[TopicPartition, int]]] = {}
+        self._waiting: dict[Ticket, tuple[Any, Moment]] = {}
+        self._heartbeats: dict[str, Moment] = {}
+        """When a member certainly renewed its session."""
+        self._heard: dict[str, Moment] = {}
+        """When it did so at the latest: also by a request that was parked."""
+        self._adopted: dict[tuple[int, TopicPartition], str] = {}
+        self.processed: dict[TopicPartition, int] = {}
+        self.generations = 0
+        """How many were started."""
+
+    # --- the journal ---------------------------------------------------------------------------
+
+    def appended(
+        self,
+        records: Iterable[JournalRecord],
+        base: int,
+        request: Any,
+        ticket: Ticket,
+        now: Moment,
+    ) -> None:
+        """Records were written because of ``request``, or because of the time (``None``)."""
+        for offset, record in enumerate(records, base):
+            match record:
+                case GroupRecord():
+                    self._group_written(record, now)
+                case OffsetRecord():
+                    self._offset_written(record, offset, request, ticket)
+                case OffsetTombstone():
+                    tp = TopicPartition(record.topic, record.partition)
+                    is_gone = tp.topic not in self._topics.counts
+                    demand(is_gone, "G12", f"the offset of {tp} was removed from a live group")
+                    self.committed.pop(tp, None)
+                    self._acknowledged.pop(tp, None)
+                case _:
+                    demand(False, "G12", f"a group with members or offsets was removed: {record}")
+
+    def _group_written(self, record: GroupRecord, now: Moment) -> None:
+        before = self.model.generation
+        number = record.generation
+        if number != before:
+            self.generations += 1
+            demand(number > before, "G4", f"generation {number} after {before}")
+            demand(record.leader is None, "G4", f"{number} was not written before it was given out")
+            # A new generation renews the session of static members that were not there, too.
+            self._heard.update((each.member_id, now) for each in record.members)
+        if record.leader is not None:
+            demand(record.leader in {each.member_id for each in record.members}, "G1", "no leader")
+            self._plan_written(record)
+        self.model.adopt(record)
+
+    def _plan_written(self, record: GroupRecord) -> None:
+        owners: dict[TopicPartition, str] = {}
+        for member in record.members:
+            topics = consumer_protocol.subscribed_topics(member.subscription)
+            for tp in assigned(member):
+                other = owners.setdefault(tp, member.member_id)
+                both = f"{other} and {member.member_id} in {record.generation}"
+                demand(other == member.member_id, "G1", f"{tp} went to {both}")
+                demand(tp.topic in topics, "G1", f"{member.member_id} never asked for {tp}")
+                count = self._topics.most.get(tp.topic, 0)
+                demand(tp.partition < count, "G1", f"{tp} was assigned and never existed")
+
+    def _offset_written(
+        self, record: OffsetRecord, offset: int, request: Any, ticket: Ticket
+    ) -> None:
+        assert isinstance(request, OffsetCommitRequest)
+        tp = TopicPartition(record.topic, record.partition)
+        generation_id = request.generation_id_or_member_epoch
+        sender = f"{request.member_id} of {generation_id}"
+        self._is_current(request.member_id, request.group_instance_id, generation_id, "a commit")
+        demand(self.model.has_leader, "G2", f"{sender} committed before anything was assigned")
+        owner = self.model.owners.get(tp, request.member_id)
+        demand(owner == request.member_id, "C3", f"{sender} committed {tp} of {owner}")
+        if tp.topic not in self._topics.recreated:
+            done, end = self.processed.get(tp, 0), self._topics.ends[tp]
+            at = f"{tp} was committed at {record.offset}"
+            demand(record.offset <= done, "C2", f"{at}, processed up to {done}")
+            demand(record.offset <= end, "G5", f"{at}, its log ends at {end}")
+        self.committed[tp] = (record.offset, offset)
+        self._unsent.setdefault(ticket, []).append((tp, offset))
+
+    def _is_current(
+        self, member_id: str, instance_id: str | None, generation_id: int, what: str
+    ) -> None:
+        model = self.model
+        demand(
+            generation_id == model.generation
+            and member_id in model.members
+            and instance_id == model.members[member_id],
+            "G2",
+            f"{what} of {member_id} in {generation_id} was accepted in {model.generation}, "
+            f"whose members are {list(model.members)}",
+        )
+
+    def loaded(self, entries: Iterable[tuple[int, JournalRecord]], now: Moment) -> None:
+        """The coordinator died and was loaded from what was left of the journal."""
+        self.model = GroupModel()
+        self.committed = {}
+        for offset, record in entries:
+            match record:
+                case GroupRecord():
+                    self.model.adopt(record)
+                case OffsetRecord():
+                    tp = TopicPartition(record.topic, record.partition)
+                    self.committed[tp] = (record.offset, offset)
+                case OffsetTombstone():
+                    self.committed.pop(TopicPartition(record.topic, record.partition), None)
+        number, told = self.model.generation, self._told_generation
+        demand(number >= told, "G4", f"generation {told} was given out, {number} was loaded")
+        for tp, written in self._acknowledged.items():
+            known = self.committed.get(tp)
+            survived = known is not None and known[1] >= written
+            demand(survived, "G3", f"the acknowledged commit {written} of {tp} was lost: {known}")
+        self._unsent.clear()
+        self._waiting.clear()
+        self._heartbeats = dict.fromkeys(self.model.members, now)
+        self._heard = dict(self._heartbeats)
+
+    def compared(self, living: Coordinator, rebuilt: Coordinator) -> None:
+        """Both were made from the same records."""
+        demand(living.durable() == rebuilt.durable(), "G3", "a rebuilt coordinator differs")
+        for tp, (offset, _) in self.committed.items():
+            known = rebuilt.offsets.get(self._group_id, tp)
+            same = known is not None and known.offset == offset
+            demand(same, "G14", f"{tp} was committed at {offset}, now it is {known}")
+
+    # --- requests and replies ------------------------------------------------------------------
+
+    def asked(self, request: Any, ticket: Ticket, now: Moment) -> None:
+        if isinstance(request, JoinGroupRequest | SyncGroupRequest):
+            self._waiting[ticket] = (request, now)
+
+    def decided(self, request: Any, decision: Decision, now: Moment) -> None:
+        """What the coordinator decided, before any of it is sent."""
+        kind = type(request)
+        for reply in decision.replies:
+            answer = reply.response
+            waiting = self._waiting.pop(reply.ticket, None)
+            if waiting is not None:
+                self._answered(waiting[0], answer, now)
+            elif kind is HeartbeatRequest and answer.error_code in _ALIVE:
+                self._is_current(
+                    request.member_id,
+                    request.group_instance_id,
+                    request.generation_id,
+                    "a heartbeat",
+                )
+                self._heartbeats[request.member_id] = self._heard[request.member_id] = now
+            elif kind is OffsetFetchRequest:
+                self._fetched(answer)
+        if kind is OffsetCommitRequest and decision.journal:
+            self._heartbeats[request.member_id] = self._heard[request.member_id] = now
+        for event in decision.events:
+            if event.kind is EventKind.MEMBER_EXPIRED and "no heartbeat" in event.cause:
+                self._expired(event.member_id or "", now)
+
+    def _answered(self, request: Any, answer: Any, now: Moment) -> None:
+        self._heard[request.member_id] = now
+        if answer.error_code != ErrorCode.NONE:
+            return
+        member_id = answer.member_id if isinstance(answer, JoinGroupResponse) else request.member_id
+        self._heard[member_id] = now
+        if isinstance(answer, JoinGroupResponse):
+            number = answer.generation_id
+            expected = self.model.generation
+            demand(number == expected, "G4", f"{member_id} was told {number}, not {expected}")
+            demand(member_id in self.model.members, "G1", f"{member_id} is not in {number}")
+            listed = [each.member_id for each in answer.members]
+            everybody = list(self.model.members) if answer.leader == member_id else []
+            demand(sorted(listed) == sorted(everybody), "G1", f"the leader was told of {listed}")
+        else:
+            given = consumer_protocol.Assignment.decode(answer.assignment).partitions
+            planned = [tp for tp, owner in self.model.owners.items() if owner == member_id]
+            demand(sorted(given) == sorted(planned), "G1", f"{member_id} got {given}")
+
+    def _fetched(self, answer: OffsetFetchResponse) -> None:
+        if answer.error_code or any(group.error_code for group in answer.groups):
+            return
+        for topics in (*(group.topics for group in answer.groups), answer.topics):
+            for topic in topics:
+                for each in topic.partitions:
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    offset, _ = self.committed.get(tp, (-1, -1))
+                    same = each.committed_offset == offset
+                    demand(same, "C4", f"{tp} is at {offset}, answered {each.committed_offset}")
+
+    def sent(self, ticket: Ticket, answer: Any) -> None:
+        """A reply left the coordinator: from now on it must hold, whatever happens."""
+        for tp, offset in self._unsent.pop(ticket, ()):
+            self._acknowledged[tp] = max(offset, self._acknowledged.get(tp, -1))
+        if type(answer) is JoinGroupResponse and answer.error_code == ErrorCode.NONE:
+            self._told_generation = max(self._told_generation, answer.generation_id)
+
+    def refused(self, tickets: Iterable[Ticket]) -> None:
+        """Replies were taken back before they left."""
+        for ticket in tickets:
+            self._unsent.pop(ticket, None)
+
+    def _expired(self, member_id: str, now: Moment) -> None:
+        heard = self._heartbeats.get(member_id)
+        if heard is None:
+            return
+        silent_ms = now.alive_ms - heard.alive_ms
+        allowed_ms = 2 * _SLACK_MS * (now.pauses - heard.pauses)
+        least_ms = self._config.group_min_session_timeout_ms - allowed_ms
+        demand(silent_ms >= least_ms, "G6", f"{member_id} was removed after {silent_ms} ms")
+
+    def check(self, group: Group | None, now: Moment) -> None:
+        """What must hold of the coordinator between two calls."""
+        if not isinstance(group, ClassicGroup):
+            return
+        longest_ms = group.rebalance_timeout_ms + self._config.group_initial_rebalance_delay_ms
+        for request, since in self._waiting.values():
+            waited_ms = now.alive_ms - since.alive_ms
+            allowed_ms = longest_ms + _SLACK_MS * (1 + now.pauses - since.pauses)
+            kind = type(request).__name__
+            demand(waited_ms <= allowed_ms, "G7", f"a {kind} has waited for {waited_ms} ms")
+        for member in group.members.values():
+            if member.is_new or member.joining is not None or member.syncing is not None:
+                continue
+            heard = self._heard.setdefault(member.member_id, now)
+            silent_ms = now.alive_ms - heard.alive_ms
+            allowed_ms = member.session_timeout_ms
+            allowed_ms += _SLACK_MS * (1 + now.pauses - heard.pauses)
+            name = member.member_id
+            demand(silent_ms <= allowed_ms, "G6", f"{name} has been silent for {silent_ms} ms")
+
+    # --- consumers -----------------------------------------------------------------------------
+
+    def adopted(self, consumer: SimulatedConsumer, others: Iterable[SimulatedConsumer]) -> None:
+        """A consumer has taken over an assignment."""
+        generation_id = consumer.member.group_metadata.generation_id
+        for tp in consumer.member.owned:
+            owner = self._adopted.setdefault((generation_id, tp), consumer.label)
+            demand(owner == consumer.label, "G1", f"{owner} and {consumer.label} own {tp}")
+        mine = set(consumer.member.owned)
+        for other in others:
+            # One that claimed its partitions in time keeps them until it has given them up.
+            if (
+                other is not consumer
+                and other.label != consumer.label
+                and other.member.generation.generation_id == generation_id
+                and other.claimed_generation == generation_id - 1
+            ):
+                shared = mine.intersection(other.member.owned)
+                both = f"{consumer.label} and {other.label}"
+                demand(not shared, "G10", f"{both} own {sorted(shared)} in {generation_id}")
+
+    def was_processed(self, tp: TopicPartition, start: int, end: int) -> None:
+        if tp.topic in self._topics.recreated:
+            return
+        done = self.processed.get(tp, 0)
+        demand(start <= done, "C1", f"{tp} was read from {start}, but only {done} were processed")
+        self.processed[tp] = max(done, end)

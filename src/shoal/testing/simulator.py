@@ -1,0 +1,497 @@
+"""A whole consumer group in one thread, from one seed, with faults: the real coordinator, real
+members, and everything between them made up.
+
+    report = simulate(7)              # raises Violation, which says how to see it again
+    report.events, report.faults
+
+A run has two phases. First *safety*: faults happen, and no invariant may be broken. Then
+*liveness*: the faults stop, and the group must become stable in bounded time, read everything
+there is, and stay as it is.
+
+Rule: the same seed (and the same faults left out) gives the same run, on every machine and under
+every hash seed; ``Report.trace`` is how that is seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from shoal.group.classic import ClassicGroup
+from shoal.group.config import GroupConfig
+from shoal.group.membership import MemberConfig, MemberState
+from shoal.group.states import GroupState
+from shoal.testing import swarm
+from shoal.testing.clock import VirtualClock
+from shoal.testing.invariants import Violation, Watcher, demand
+from shoal.testing.network import Network
+from shoal.testing.simulated_cluster import SimulatedCluster, SimulatedTopics
+from shoal.testing.simulated_consumer import ConsumerSettings, SimulatedConsumer
+from shoal.testing.swarm import Fault, FaultKind, Scenario
+from shoal.types import TopicPartition
+
+GROUP_ID: Final = "simulated"
+_STEP_MS: Final = 500
+_QUIET_MS: Final = 30_000
+_VERIFY_EVERY_MS: Final = 20_000
+_NOTES_KEPT: Final = 60
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run, or several of them, consisted of."""
+
+    seeds: int = 0
+    events: int = 0
+    simulated_ms: int = 0
+    generations: int = 0
+    late_messages: int = 0
+    faults: Counter[FaultKind] = field(default_factory=Counter)
+    trace: int = 0
+    """A checksum of everything that happened, in order."""
+    slowest_healing_ms: int = 0
+
+    def add(self, other: Report) -> None:
+        self.seeds += other.seeds
+        self.events += other.events
+        self.simulated_ms += other.simulated_ms
+        self.generations += other.generations
+        self.late_messages += other.late_messages
+        self.faults += other.faults
+        self.trace = crc32(other.trace.to_bytes(4, "big"), self.trace)
+        self.slowest_healing_ms = max(self.slowest_healing_ms, other.slowest_healing_ms)
+
+
+def simulate(seed: int, *, without: Collection[int] = ()) -> Report:
+    """Run one seed, leaving out the faults with these numbers.
+
+    Raises:
+        Violation: with notes that say how to repeat the run.
+    """
+    world = swarm.scenario(seed)
+    drawn = swarm.faults(world)
+    kept = [fault for number, fault in enumerate(drawn) if number not in without]
+    simulation = Simulation(world, kept)
+    try:
+        return simulation.run()
+    except AssertionError as failure:
+        failure.add_note(repeat_command(seed, without))
+        failure.add_note("last events:\\n  " + "\\n  ".join(simulation.notes))
+        raise
+
+
+def repeat_command(seed: int, without: Collection[int] = ()) -> str:
+    command = f"make simulate SEED={seed}"
+    if without:
+        numbers = ",".join(str(number) for number in sorted(without))
+        command += f' ARGS="--without {numbers}"'
+    return f"to see it again: {command}"
+
+
+class Simulation:
+    """One run. Scenarios of one's own can be made and driven by hand, as the lab does."""
+
+    def __init__(self, scenario: Scenario, faults: Collection[Fault] = ()) -> None:
+        self.scenario = scenario
+        self.clock = VirtualClock()
+        self.random = Random(scenario.seed)
+        self.network = Network(self.clock, self.random, delay_ms_max=scenario.network_delay_ms)
+        self.topics = SimulatedTopics(scenario.topics)
+        self.consumers: list[SimulatedConsumer] = []
+        self.calm = 1
+        """Users wait this many times longer between polls."""
+        self.events = 0
+        self.trace = 0
+        self.notes: deque[str] = deque(maxlen=_NOTES_KEPT)
+        self.counts: Counter[FaultKind] = Counter()
+        config = GroupConfig(
+            group_initial_rebalance_delay_ms=scenario.initial_rebalance_delay_ms,
+        )
+        self.watcher = Watcher(GROUP_ID, self.topics, config)
+        self.cluster = SimulatedCluster(
+            self.clock, self.random, self.topics, self.watcher, config, GROUP_ID
+        )
+        self.cluster.disk_delay_ms = scenario.disk_delay_ms
+        self._started = 0
+        self._assignor_errors = 0
+        for _ in range(scenario.members):
+            self.clock.at(self.random.randrange(3_000), self._start_consumer)
+        self.clock.at(0, self._produce)
+        self.clock.at(_VERIFY_EVERY_MS, self._verify)
+        for fault in faults:
+            self.clock.at(fault.at_ms, self._go_wrong, fault)
+
+    # --- running -------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """Both phases, and then everybody goes home."""
+        self.run_until(self.scenario.duration_ms)
+        self._heal()
+        healing_ms = self._converge()
+        self._stay_quiet()
+        self._close_all()
+        return Report(
+            seeds=1,
+            events=self.events,
+            simulated_ms=self.clock.now_ms,
+            generations=self.watcher.generations,
+            late_messages=self.network.late_count,
+            faults=self.counts,
+            trace=self.trace,
+            slowest_healing_ms=healing_ms,
+        )
+
+    def run_until(self, end_ms: int) -> None:
+        self.events += self.clock.run_until(end_ms)
+
+    def remaining_ms(self) -> int:
+        """Of the phase with faults."""
+        return max(self.scenario.duration_ms - self.clock.now_ms, 0)
+
+    def note(self, who: str, what: str) -> None:
+        text = f"{self.clock.now_ms} {who} {what}"
+        self.trace = crc32(text.encode(), self.trace)
+        self.notes.append(text)
+
+    @property
+    def alive(self) -> list[SimulatedConsumer]:
+        return [each for each in self.consumers if each.is_alive and not each.is_closing]
+
+    @property
+    def is_over(self) -> bool:
+        return self.clock.now_ms >= self.scenario.duration_ms
+
+    # --- the second phase ----------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        self.note("world", "heals")
+        self.cluster.heal()
+        self.network.delay_ms_max = 5
+        self.cluster.disk_delay_ms = 0
+        self._assignor_errors = 0
+        for topic, partitions in self.scenario.topics.items():
+            if topic not in self.topics.counts:
+                self.topics.create(topic, partitions)
+        for consumer in self.consumers:
+            consumer.heal()
+        if not self.alive:
+            self._start_consumer(None)
+
+    def _converge(self) -> int:
+        """G8: stable within the longest chain of timeouts that a ghost can cause."""
+        scenario = self.scenario
+        patience_ms = (
+            3 * (scenario.max_poll_interval_ms + scenario.session_timeout_ms)
+            + max(scenario.request_timeout_ms, scenario.max_poll_interval_ms + 5_000)
+            + scenario.initial_rebalance_delay_ms
+        )
+        started_ms = self.clock.now_ms
+        while (reason := self.why_not_stable()) is not None:
+            waited_ms = self.clock.now_ms - started_ms
+            demand(waited_ms < patience_ms, "G8", f"after {waited_ms} ms: {reason}")
+            self.run_until(self.clock.now_ms + _STEP_MS)
+        return self.clock.now_ms - started_ms
+
+    def why_not_stable(self) -> str | None:
+        """What is missing: a stable group that has read everything."""
+        group = self.cluster.coordinator.group(GROUP_ID)
+        if not self.cluster.is_up or not isinstance(group, ClassicGroup):
+            return "there is no group"
+        if group.state is not GroupState.STABLE:
+            return f"the group is {group.state_name}"
+        for consumer in self.alive:
+            member = consumer.member
+            if member.state is not MemberState.STABLE or member.wants_poll:
+                return f"{consumer.name} is {member.state.value}"
+            if member.generation.generation_id != group.generation:
+                return f"{consumer.name} is in another generation"
+        if len(group.members) != len(self.alive):
+            return f"{len(group.members)} members, {len(self.alive)} consumers"
+        return self._why_not_read()
+
+    def _why_not_read(self) -> str | None:
+        owned: dict[TopicPartition, str] = {}
+        wanted: set[str] = set()
+        for consumer in self.alive:
+            wanted |= consumer.member.topics
+            for tp in consumer.member.owned:
+                if tp in owned:
+                    raise Violation("G1", f"{tp} is owned by {owned[tp]} and {consumer.name}")
+                owned[tp] = consumer.name
+        for tp, end in self.topics.ends.items():
+            if tp.topic not in wanted:
+                continue
+            if tp not in owned:
+                return f"nobody owns {tp}"
+            offset, _ = self.watcher.committed.get(tp, (0, 0))
+            if offset < end:
+                return f"{tp} was read up to {offset} of {end}"
+        return None
+
+    def _stay_quiet(self) -> None:
+        """G8: without a reason there is no rebalance."""
+        self.calm = 10
+        before = self.watcher.generations
+        self.run_until(self.clock.now_ms + _QUIET_MS)
+        rebalances = self.watcher.generations - before
+        demand(rebalances == 0, "G8", f"{rebalances} rebalances without a reason")
+        reason = self.why_not_stable()
+        demand(reason is None, "G8", f"stable no more: {reason}")
+        self.cluster.verify()
+
+    def _close_all(self) -> None:
+        """G11: nothing is left of a group that everybody has left."""
+        for consumer in self.alive:
+            consumer.do(consumer.close)
+        session_ms = self.scenario.session_timeout_ms
+        self.run_until(self.clock.now_ms + 10 * self.scenario.poll_interval_ms + 20_000)
+        self.run_until(self.clock.now_ms + session_ms + self.scenario.max_poll_interval_ms)
+        group = self.cluster.coordinator.group(GROUP_ID)
+        assert isinstance(group, ClassicGroup)
+        left = [*group.members, *group.pending_ids]
+        demand(not left, "G11", f"still there: {left}")
+        demand(group.state is GroupState.EMPTY, "G11", f"the group is {group.state_name}")
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def _produce(self, _: None) -> None:
+        if not self.is_over:
+            self.topics.produce(self.random)
+            self.clock.after(self.scenario.produce_interval_ms, self._produce)
+
+    def _verify(self, _: None) -> None:
+        if not self.is_over:
+            self.cluster.verify()
+            self.clock.after(_VERIFY_EVERY_MS, self._verify)
+
+    def _start_consumer(self, instance_id: str | None) -> None:
+        """``None`` draws whether it is a static one."""
+        if len(self.alive) >= self.scenario.members_max:
+            return
+        self._started += 1
+        number = self._started
+        if instance_id is None and self.random.random() < self.scenario.static_share:
+            instance_id = f"i{number}"
+        settings = self._settings(number, instance_id)
+        self.note(settings.name, "starts")
+        self.consumers = [each for each in self.consumers if each.is_alive]
+        self.consumers.append(SimulatedConsumer(self, settings))
+
+    def _settings(self, number: int, instance_id: str | None) -> ConsumerSettings:
+        scenario = self.scenario
+        topics = tuple(scenario.topics)
+        return ConsumerSettings(
+            name=f"c{number}",
+            config=MemberConfig(
+                GROUP_ID,
+                group_instance_id=instance_id,
+                session_timeout_ms=scenario.session_timeout_ms,
+                heartbeat_interval_ms=scenario.heartbeat_interval_ms,
+                max_poll_interval_ms=scenario.max_poll_interval_ms,
+                request_timeout_ms=scenario.request_timeout_ms,
+                auto_commit=self.random.random() < scenario.auto_commit_share,
+            ),
+            assignors=scenario.mixed_assignors if number % 2 else scenario.assignors,
+            topics=topics,
+            pattern="t.*" if scenario.uses_pattern else None,
+            join_version=scenario.join_version,
+            offset_fetch_version=scenario.offset_fetch_version,
+            poll_interval_ms=scenario.poll_interval_ms,
+        )
+
+    def take_assignor_error(self) -> bool:
+        if self._assignor_errors:
+            self._assignor_errors -= 1
+            return True
+        return False
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def _go_wrong(self, fault: Fault) -> None:
+        self.counts[fault.kind] += 1
+        self.note("world", str(fault))
+        # Whatever lasts ends with the first phase.
+        amount_ms = min(fault.amount_ms, self.remaining_ms())
+        _FAULTS[fault.kind](self, fault.pick, amount_ms)
+
+    def _target(self, pick: int) -> SimulatedConsumer | None:
+        alive = self.alive
+        return alive[pick % len(alive)] if alive else None
+
+    def _cut(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            # Most breaks are noticed at once, some only when patience runs out.
+            notice_ms = amount_ms if pick % 5 == 0 else 1 + pick % 20
+            late_ms = amount_ms if pick % 3 == 0 else 0
+            consumer.cut(survivors=pick % 4, late_ms=late_ms, notice_ms=notice_ms)
+
+    def _slow_network(self, _: int, amount_ms: int) -> None:
+        self.network.delay_ms_max = 2_000
+        self.clock.after(amount_ms, self._restore_network)
+
+    def _restore_network(self, _: None) -> None:
+        self.network.delay_ms_max = 5 if self.is_over else self.scenario.network_delay_ms
+
+    def _crash(self, pick: int, amount_ms: int) -> None:
+        self.cluster.crash(kept=pick % 3, down_ms=amount_ms, moves=pick % 2 == 0)
+
+    def _fail_over(self, _: int, amount_ms: int) -> None:
+        self.cluster.fail_over(down_ms=amount_ms)
+
+    def _fail_sync(self, _pick: int, _amount_ms: int) -> None:
+        self.cluster.next_sync_fails = True
+
+    def _fill_disk(self, _: int, amount_ms: int) -> None:
+        self.cluster.disk_is_full = True
+        self.clock.after(amount_ms, self._empty_disk)
+
+    def _empty_disk(self, _: None) -> None:
+        self.cluster.disk_is_full = False
+
+    def _slow_disk(self, _: int, amount_ms: int) -> None:
+        self.cluster.disk_delay_ms = 2_000
+        self.clock.after(amount_ms, self._restore_disk)
+
+    def _restore_disk(self, _: None) -> None:
+        self.cluster.disk_delay_ms = 0 if self.is_over else self.scenario.disk_delay_ms
+
+    def _compact(self, pick: int, _: int) -> None:
+        self.cluster.compact(drop_tombstones=pick % 2 == 0)
+
+    def _pause_broker(self, _: int, amount_ms: int) -> None:
+        self.cluster.pause(amount_ms)
+
+    def _jump(self, pick: int, _: int) -> None:
+        # As far as ten days, which is more than offsets are kept.
+        jump_ms = pick % 864_000_000
+        self.cluster.jump(jump_ms if pick % 2 == 0 else -jump_ms)
+
+    def _pause(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.pause(amount_ms)
+
+    def _stall(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.stalled_until_ms = self.clock.now_ms + amount_ms
+
+    def _slow_callback(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.next_callback_ms = amount_ms
+
+    def _raise_in_callback(self, pick: int, _: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.next_callback_raises = True
+
+    def _wake_callback(self, pick: int, _: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.next_callback_is_woken = True
+
+    def _break_assignor(self, _pick: int, _amount_ms: int) -> None:
+        self._assignor_errors += 1
+
+    def _die(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.die()
+            self.clock.after(amount_ms, self._start_consumer)
+
+    def _leave(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.do(consumer.close)
+            self.clock.after(amount_ms, self._start_consumer)
+
+    def _arrive(self, _pick: int, _amount_ms: int) -> None:
+        self._start_consumer(None)
+
+    def _restart(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.die()
+            self.clock.after(
+                amount_ms, self._start_consumer, consumer.settings.config.group_instance_id
+            )
+
+    def _clone(self, pick: int, _: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None and consumer.settings.config.group_instance_id is not None:
+            self._start_consumer(consumer.settings.config.group_instance_id)
+
+    def _resubscribe(self, pick: int, _: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None and self.remaining_ms() > 10_000:
+            topics = list(self.scenario.topics)
+            chosen = topics[: 1 + pick % len(topics)]
+            consumer.do(lambda: consumer.subscribe(chosen))
+            # In the end everybody wants everything, so that everything must be read.
+            back_ms = self.remaining_ms() - 5_000
+            self.clock.after(back_ms, lambda _: consumer.do(lambda: consumer.subscribe(topics)))
+
+    def _unsubscribe(self, pick: int, amount_ms: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            topics = list(self.scenario.topics)
+            consumer.do(consumer.unsubscribe)
+            self.clock.after(amount_ms, lambda _: consumer.do(lambda: consumer.subscribe(topics)))
+
+    def _enforce(self, pick: int, _: int) -> None:
+        consumer = self._target(pick)
+        if consumer is not None:
+            consumer.do(lambda: consumer.member.enforce_rebalance("simulated"))
+
+    def _add_partitions(self, pick: int, _: int) -> None:
+        topics = list(self.topics.counts)
+        if topics:
+            topic = topics[pick % len(topics)]
+            self.topics.grow(topic, self.topics.counts[topic] + 1)
+
+    def _recreate(self, pick: int, amount_ms: int) -> None:
+        topics = list(self.topics.counts)
+        if topics:
+            topic = topics[pick % len(topics)]
+            self.cluster.delete_topic(topic)
+            self.clock.after(amount_ms, self._create, topic)
+
+    def _create(self, topic: str) -> None:
+        if topic not in self.topics.counts:
+            self.topics.create(topic, self.scenario.topics[topic])
+
+
+_FAULTS: Final = {
+    FaultKind.CUT: Simulation._cut,
+    FaultKind.SLOW_NETWORK: Simulation._slow_network,
+    FaultKind.CRASH: Simulation._crash,
+    FaultKind.FAILOVER: Simulation._fail_over,
+    FaultKind.SYNC_ERROR: Simulation._fail_sync,
+    FaultKind.DISK_FULL: Simulation._fill_disk,
+    FaultKind.SLOW_DISK: Simulation._slow_disk,
+    FaultKind.COMPACTION: Simulation._compact,
+    FaultKind.BROKER_PAUSE: Simulation._pause_broker,
+    FaultKind.CLOCK_JUMP: Simulation._jump,
+    FaultKind.PAUSE: Simulation._pause,
+    FaultKind.STALL: Simulation._stall,
+    FaultKind.SLOW_CALLBACK: Simulation._slow_callback,
+    FaultKind.CALLBACK_ERROR: Simulation._raise_in_callback,
+    FaultKind.WAKEUP: Simulation._wake_callback,
+    FaultKind.ASSIGNOR_ERROR: Simulation._break_assignor,
+    FaultKind.DEATH: Simulation._die,
+    FaultKind.LEAVE: Simulation._leave,
+    FaultKind.ARRIVAL: Simulation._arrive,
+    FaultKind.RESTART: Simulation._restart,
+    FaultKind.CLONE: Simulation._clone,
+    FaultKind.RESUBSCRIBE: Simulation._resubscribe,
+    FaultKind.UNSUBSCRIBE: Simulation._unsubscribe,
+    FaultKind.ENFORCE: Simulation._enforce,
+    FaultKind.PARTITIONS: Simulation._add_partitions,
+    FaultKind.RECREATION: Simulation._recreate,
+}
