@@ -286,12 +286,39 @@ class Cluster:
 
         Not in the group's lane: a commit must not wait behind a JoinGroup the broker holds.
         """
+        answer = await self.send_to_coordinator(group_id, request, deadline)
+        return await self.answer_of(group_id, answer, deadline)
+
+    async def send_to_coordinator(
+        self, group_id: str, request: Message | Versioned, deadline: Deadline
+    ) -> asyncio.Future[Any]:
+        """The first half of ``ask_coordinator``: returns when the request is on its way."""
         node_id = await self.coordinator(group_id, deadline)
         try:
-            return await self.ask(request, node_id=node_id, deadline=deadline)
+            async with asyncio.timeout(None if deadline.timeout_s is None else deadline.left_s):
+                connection = await self._link(node_id, Lane.MAIN).connection()
+                return connection.send(request)
+        except ConnectionFailedError:
+            self.forget_coordinator(group_id)
+            raise
+        except TimeoutError:
+            self.forget_coordinator(group_id)
+            raise RequestTimeoutError(f"broker {node_id} cannot be reached") from None
+
+    async def answer_of(
+        self, group_id: str, answer: asyncio.Future[Any], deadline: Deadline
+    ) -> Any:
+        """The second half of ``ask_coordinator``."""
+        try:
+            async with asyncio.timeout(None if deadline.timeout_s is None else deadline.left_s):
+                return await answer
         except (ConnectionFailedError, RequestTimeoutError):
             self.forget_coordinator(group_id)
             raise
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"the coordinator did not answer within {deadline.timeout_s:g} s"
+            ) from None
 
     def check(self, api: str, code: int, detail: str = "", *, group_id: str | None = None) -> None:
         """Raise what ``code`` means for ``api``, after the side effects of its reaction."""

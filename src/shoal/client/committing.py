@@ -81,6 +81,7 @@ class Committer:
         self._on_change = on_change
         self._owed: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._order = asyncio.Lock()
         self._auto_at = 0.0
         self._auto: asyncio.Task[None] | None = None
         self.restart_auto()
@@ -212,7 +213,10 @@ class Committer:
             return _Outcome(identity)
         request = commit_request(identity, offsets)
         try:
-            answer = await self._cluster.ask_coordinator(self._group_id, request, deadline)
+            # Sent one after the other, answered side by side: a commit must not be overtaken.
+            async with self._order:
+                sent = await self._cluster.send_to_coordinator(self._group_id, request, deadline)
+            answer = await self._cluster.answer_of(self._group_id, sent, deadline)
         except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
             return _Outcome(CommitVerdict.RETRY, ErrorCode.NETWORK_EXCEPTION, str(error))
         except ShoalError as error:
