@@ -173,7 +173,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
         and header.length >= HEADER_SIZE - _LENGTH_FROM
         and 0 <= header.record_count <= header.last_offset_delta + 1
         and header.last_offset_delta >= 0
-        and 0 <= header.base_offset <= _INT64_MAX - header.last_offset_delta
+        and 0 <= header.base_offset < _INT64_MAX - header.last_offset_delta
     ):
         return header
     raise _header_fault(header, position)
@@ -422,23 +422,26 @@ def seal(
     """Put the header and the checksum in front of encoded (and compressed) records."""
     batch = bytearray(HEADER_SIZE)
     batch += body
-    _HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        len(batch) - _LENGTH_FROM,
-        leader_epoch,
-        2,
-        0,
-        attributes,
-        last_offset_delta,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    )
+    try:
+        _HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            len(batch) - _LENGTH_FROM,
+            leader_epoch,
+            2,
+            0,
+            attributes,
+            last_offset_delta,
+            base_timestamp_ms,
+            max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        )
+    except struct.error as error:
+        raise ValueError(f"a field of the batch does not fit: {error}") from None
     _write_checksum(batch, 0, len(batch))
     return bytes(batch)
 

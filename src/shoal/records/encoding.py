@@ -31,6 +31,7 @@ _TRANSACTIONAL: Final = 0x10
 _CUTS: Final = 256  # batches per call of the kernel
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RECORD_OVERHEAD_MAX: Final = 36
+_NO_KEY: Final = "a header has no key"
 
 
 class Stamp(NamedTuple):
@@ -165,10 +166,11 @@ def _bytes_list(column: Any) -> Any:
 def _headers_list(column: Any) -> Any:
     if not _is_arrow(column):
         return column
-    return [
-        [(header["key"], header["value"]) for header in row or ()]
-        for row in _whole(column).to_pylist()
-    ]
+    rows = _whole(column).to_pylist()
+    headers = [[(header["key"], header["value"]) for header in row or ()] for row in rows]
+    if any(key is None for row in headers for key, _ in row):
+        raise ValueError(_NO_KEY)
+    return headers
 
 
 def _timestamps_list(column: Any, timestamp_ms: int) -> Any:
@@ -287,7 +289,10 @@ def _point_arrow(table: _Table, place: Any, column: Any) -> int:
 def _timestamps(table: _Table, column: Any, timestamp_ms: int) -> int:
     if _is_arrow(column):
         return _address(table, _arrow_millis(column, timestamp_ms))
-    return _address(table, array("q", column))
+    try:
+        return _address(table, array("q", column))
+    except OverflowError:
+        raise ValueError("a timestamp does not fit into 64 bits") from None
 
 
 def _point_headers(table: _Table, column: Any) -> int:
@@ -297,7 +302,7 @@ def _point_headers(table: _Table, column: Any) -> int:
         pairs = whole.flatten()
         names, contents = (_arrow_binary(part) for part in pairs.flatten())
         if names.null_count:
-            raise ValueError("a header has no key")
+            raise ValueError(_NO_KEY)
         counts: Any = whole.value_lengths().fill_null(0).to_numpy()
     else:
         flat = list(chain.from_iterable(column))

@@ -38,7 +38,7 @@ static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch 
                  .leader_epoch = (int32_t)get32(p + 12),
                  .start_offset = chunk->start_offset, .end_offset = chunk->end_offset,
                  .partition = chunk->partition};
-    if (b->base_offset < 0 || b->last_delta < 0 || b->base_offset > INT64_MAX - b->last_delta ||
+    if (b->base_offset < 0 || b->last_delta < 0 || b->base_offset >= INT64_MAX - b->last_delta ||
         b->record_count < 0 || b->record_count > b->last_delta + 1)
         return 0;
     if (b->attributes & CONTROL || b->base_offset >= b->end_offset ||
