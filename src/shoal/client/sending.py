@@ -57,6 +57,7 @@ class _PartitionQueue:
         "backoff",
         "failed",
         "in_flight",
+        "is_known",
         "is_recovering",
         "next_sequence",
         "producer",
@@ -74,6 +75,9 @@ class _PartitionQueue:
         self.next_sequence = 0
         self.sequence_is_broken = False
         self.wants_own_id = False
+        # Whether the broker has acknowledged a batch of this producer id: it takes any sequence
+        # from a producer it does not know, so the first batch must not be overtaken.
+        self.is_known = False
         self.is_recovering = False
         self.resume_at = 0.0
         self.backoff = backoff
@@ -90,6 +94,7 @@ class _PartitionQueue:
         self.producer = None
         self.next_sequence = 0
         self.sequence_is_broken = False
+        self.is_known = False
         self.wants_own_id = True
         for batch in (*self.failed, *self.waiting):
             batch.base_sequence = NO_SEQUENCE
@@ -160,12 +165,12 @@ class Sender:
         return self._per_partition - len(queue.in_flight) - len(queue.waiting)
 
     def _collect(self) -> None:
-        for batch in self._accumulator.ready(self._free):
-            self._queue(batch.tp).waiting.append(batch)
-        self._expire()
         for queue in self._queues.values():
             if queue.is_recovering and not queue.in_flight:
                 self._recover(queue)
+        for batch in self._accumulator.ready(self._free):
+            self._queue(batch.tp).waiting.append(batch)
+        self._expire()
 
     def _recover(self, queue: _PartitionQueue) -> None:
         """Every answer is in: the failed batches go again, in their order."""
@@ -216,7 +221,7 @@ class Sender:
         for tp, queue in self._queues.items():
             if not queue.waiting or queue.resume_at > now:
                 continue
-            if queue.is_recovering and queue.in_flight:
+            if queue.in_flight and (queue.is_recovering or not queue.is_known):
                 continue
             node_id = self._leader(tp, queue)
             if node_id is None:
@@ -413,6 +418,7 @@ class Sender:
     ) -> None:
         queue = self._queue(batch.tp)
         queue.in_flight.remove(batch)
+        queue.is_known = True
         queue.backoff.reset()
         batch.base_offset = offset if offset is not None and offset >= 0 else None
         batch.log_append_time_ms = log_append_time_ms

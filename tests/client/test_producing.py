@@ -1,0 +1,334 @@
+"""Producing: what arrives, in which order, and what happens when it cannot."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from shoal import Consumer, Producer, TopicPartition
+from shoal.client.partitioner import partition_for_key
+from shoal.errors import BrokerError, ErrorCode, RequestTimeoutError
+from tests.client.conftest import take
+
+
+def read_all(servers, topic, count, partitions=1):
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as one:
+        one.assign([TopicPartition(topic, n) for n in range(partitions)])
+        return take(one, count)
+
+
+def test_a_future_tells_where_the_record_went(producer, topic):
+    futures = [producer.send(topic, str(n), timestamp_ms=n) for n in range(3)]
+    found = [future.result(10) for future in futures]
+    assert [(m.topic, m.partition, m.offset, m.timestamp_ms) for m in found] == [
+        (topic, 0, n, n) for n in range(3)
+    ]
+    assert all(future.done() for future in futures)
+    assert futures[0].exception() is None
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_arrives(servers, topic, codec):
+    values = [b"abc" * n for n in range(50)]
+    with Producer(bootstrap_servers=servers, compression_type=codec) as producer:
+        for value in values:
+            producer.send(topic, value)
+    assert [record.value for record in read_all(servers, topic, 50)] == values
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_every_acks_arrives(servers, topic, acks):
+    with Producer(bootstrap_servers=servers, acks=acks) as producer:
+        future = producer.send(topic, b"x")
+        offset = future.result(10).offset
+    assert offset == (None if acks == 0 else 0)
+    assert read_all(servers, topic, 1)[0].value == b"x"
+
+
+def test_keys_go_where_java_puts_them_and_others_stick(servers, new_topic):
+    topic = new_topic(5)
+    with Producer(bootstrap_servers=servers, linger_ms=1000) as producer:
+        keyed = [producer.send(topic, b"v", f"key-{n}") for n in range(30)]
+        loose = [producer.send(topic, b"v") for _ in range(30)]
+        producer.flush(10)
+    for n, future in enumerate(keyed):
+        assert future.result().partition == partition_for_key(f"key-{n}".encode(), 5)
+    assert len({future.result().partition for future in loose}) == 1
+
+
+def test_a_custom_partitioner_and_a_given_partition(servers, new_topic):
+    topic = new_topic(3)
+    asked = []
+
+    def last(name, key, count):
+        asked.append((name, key, count))
+        return count - 1
+
+    with Producer(bootstrap_servers=servers, partitioner=last) as producer:
+        assert producer.send(topic, b"v", "k").result(10).partition == 2
+        assert producer.send(topic, b"v", partition=1).result(10).partition == 1
+        with pytest.raises(ValueError, match="partitions 0 to 2, not 3"):
+            producer.send(topic, b"v", partition=3)
+    assert asked == [(topic, b"k", 3)]
+
+
+def test_serializers_and_what_is_refused_without(servers, topic):
+    with Producer(bootstrap_servers=servers, value_serializer=lambda v: repr(v).encode()) as p:
+        p.send(topic, {"a": 1}).result(10)
+        with pytest.raises(TypeError, match="key_serializer"):
+            p.send(topic, "v", key=5)
+    assert read_all(servers, topic, 1)[0].value == b"{'a': 1}"
+
+
+def test_headers_may_be_a_mapping(producer, servers, topic):
+    producer.send(topic, b"v", headers={"a": b"1", "b": None}).result(10)
+    assert list(read_all(servers, topic, 1)[0].headers) == [("a", b"1"), ("b", None)]
+
+
+def test_callbacks_run_on_another_thread_and_cannot_hurt(producer, topic):
+    seen = []
+    told = threading.Event()
+
+    def broken(future):
+        raise LookupError("from a callback")
+
+    def good(future):
+        seen.append((future.result().offset, threading.current_thread()))
+        told.set()
+
+    producer.send(topic, b"v", on_delivery=broken)
+    producer.send(topic, b"v", on_delivery=good)
+    producer.flush(10)
+    assert told.wait(5)
+    assert seen[0][0] == 1
+    assert seen[0][1] is not threading.current_thread()
+    late = producer.send(topic, b"v")
+    late.result(10)
+    late.add_done_callback(lambda future: seen.append(future.result().offset))
+    assert seen[-1] == 2
+
+
+def test_linger_waits_for_company_and_flush_does_not(servers, topic):
+    with Producer(bootstrap_servers=servers, linger_ms=60_000) as producer:
+        future = producer.send(topic, b"v")
+        with pytest.raises(RequestTimeoutError):
+            future.result(0.05)
+        producer.flush(10)
+        assert future.result(0).offset == 0
+
+
+def test_many_threads_share_a_producer(servers, new_topic):
+    topic = new_topic(3)
+    with Producer(bootstrap_servers=servers, linger_ms=1, batch_size=500) as producer:
+
+        def work(name):
+            for n in range(200):
+                producer.send(topic, f"{name}-{n}", partition=n % 3)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    records = read_all(servers, topic, 800, partitions=3)
+    assert len({record.value for record in records}) == 800
+    for partition in range(3):
+        for name in "abcd":
+            mine = [
+                int(record.value.split(b"-")[1])
+                for record in records
+                if record.partition == partition and record.value.startswith(name.encode())
+            ]
+            assert mine == sorted(mine)
+
+
+def test_a_batch_too_large_for_the_topic_is_split(servers, new_topic):
+    topic = new_topic(1, max_message_bytes=2000)
+    with Producer(bootstrap_servers=servers, linger_ms=30, batch_size=100_000) as producer:
+        futures = [producer.send(topic, bytes([n]) * 300) for n in range(40)]
+        called = []
+        futures[25].add_done_callback(lambda f: called.append(f.result().offset))
+        producer.flush(20)
+        assert [future.result(0).offset for future in futures] == [*range(40)]
+        with pytest.raises(BrokerError) as caught:
+            producer.send(topic, b"x" * 5000).result(10)
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert producer.send(topic, b"after").result(10).offset == 40
+    assert called == [25]
+    assert [record.value[0] for record in read_all(servers, topic, 40)] == [*range(40)]
+
+
+def test_a_record_larger_than_any_request_is_refused_at_once(producer, topic):
+    with pytest.raises(ValueError, match="max_request_size"):
+        producer.send(topic, bytes(2_000_000))
+
+
+def test_a_full_buffer_blocks_and_then_says_so():
+    with Producer(
+        bootstrap_servers="127.0.0.1:9", buffer_memory=1000, max_block_ms=100
+    ) as producer:
+        producer._partition_counts["t"] = 1  # known from before the cluster went away
+        producer.send("t", bytes(900))
+        producer.send("t", bytes(900))
+        before = time.monotonic()
+        with pytest.raises(RequestTimeoutError, match="buffer_memory"):
+            producer.send("t", bytes(900))
+        assert time.monotonic() - before < 1
+        producer.close(0)
+
+
+def test_an_unknown_cluster_is_named_in_time():
+    with Producer(bootstrap_servers="127.0.0.1:9", max_block_ms=100) as producer:
+        before = time.monotonic()
+        with pytest.raises(RequestTimeoutError, match="127.0.0.1:9"):
+            producer.send("t", b"v")
+        assert time.monotonic() - before < 1
+
+
+# --- against our broker alone, which can be told to fail ---
+
+
+@pytest.fixture
+def broker(shoal_broker):
+    shoal_broker.create_topic("t", 1)
+    return shoal_broker
+
+
+def producer_of(broker, **settings):
+    given = {"retry_backoff_ms": 2, "linger_ms": 0, "batch_size": 200, **settings}
+    return Producer(bootstrap_servers=broker.bootstrap_servers, **given)
+
+
+def sent_in_order(broker, count, **settings):
+    with producer_of(broker, **settings) as producer:
+        futures = [producer.send("t", str(n)) for n in range(count)]
+        producer.flush(20)
+        offsets = [future.result(0).offset for future in futures]
+    values = [int(r.value) for r in read_all(broker.bootstrap_servers, "t", count)]
+    return offsets, values
+
+
+RETRIED = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
+]
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_passing_errors_change_neither_order_nor_count(broker, code):
+    broker.fail("Produce", code, times=3)
+    offsets, values = sent_in_order(broker, 60)
+    assert offsets == values == [*range(60)]
+
+
+@pytest.mark.parametrize("acks", ["all", 1])
+def test_order_is_kept_with_and_without_idempotence(broker, acks):
+    broker.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+    offsets, values = sent_in_order(broker, 60, acks=acks)
+    assert offsets == values == [*range(60)]
+
+
+def test_lost_replies_leave_no_duplicates(broker):
+    for _ in range(3):
+        broker.drop("Produce", after=True)
+    offsets, values = sent_in_order(broker, 60)
+    assert offsets == values == [*range(60)]
+
+
+def test_cut_connections_lose_nothing(broker):
+    broker.drop("Produce", times=4)
+    broker.drop("InitProducerId", times=2)
+    offsets, values = sent_in_order(broker, 60)
+    assert offsets == values == [*range(60)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ],
+)
+def test_a_broker_that_lost_our_sequence_gets_a_new_producer_id(broker, code):
+    with producer_of(broker) as producer:
+        assert producer.send("t", "0").result(10).offset == 0
+        broker.fail("Produce", code)
+        futures = [producer.send("t", str(n)) for n in range(1, 30)]
+        producer.flush(20)
+        assert [future.result(0).offset for future in futures] == [*range(1, 30)]
+    assert [int(r.value) for r in read_all(broker.bootstrap_servers, "t", 30)] == [*range(30)]
+
+
+def test_a_duplicate_is_a_success(broker):
+    broker.fail("Produce", ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    with producer_of(broker) as producer:
+        assert producer.send("t", "0").exception(10) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.POLICY_VIOLATION,
+    ],
+)
+def test_a_final_error_is_told_and_the_next_records_go_through(broker, code):
+    with producer_of(broker) as producer:
+        assert producer.send("t", "before").result(10).offset == 0
+        broker.fail("Produce", code)
+        with pytest.raises(BrokerError) as caught:
+            producer.send("t", "refused").result(10)
+        assert caught.value.code is code
+        assert producer.send("t", "after").result(10).offset == 1
+
+
+def test_retries_end_with_their_number_and_with_the_delivery_timeout(broker):
+    broker.fail("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, times=1000)
+    with producer_of(broker, retries=2) as producer:
+        with pytest.raises(BrokerError) as caught:
+            producer.send("t", "x").result(10)
+        assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    with producer_of(broker, delivery_timeout_ms=100) as producer:
+        before = time.monotonic()
+        with pytest.raises(RequestTimeoutError, match="delivery_timeout_ms"):
+            producer.send("t", "x").result(10)
+        assert time.monotonic() - before < 3
+        broker.clear_faults()
+        assert producer.send("t", "y").result(10).offset == 0
+
+
+@pytest.mark.slow
+def test_a_restarted_broker_is_found_again(broker):
+    with producer_of(broker) as producer:
+        futures = [producer.send("t", str(n)) for n in range(20)]
+        futures[0].result(10)
+        broker.restart()
+        futures += [producer.send("t", str(n)) for n in range(20, 40)]
+        producer.flush(30)
+        assert [future.result(0).offset for future in futures] == [*range(40)]
+
+
+def test_a_closed_producer_fails_what_it_could_not_send(broker):
+    broker.fail("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, times=1000)
+    producer = producer_of(broker)
+    future = producer.send("t", "x")
+    producer.close(0.05)
+    assert future.exception(1) is not None
+    producer.close()
+
+
+def test_the_first_record_makes_the_topic_where_that_is_allowed(shoal_broker):
+    with producer_of(shoal_broker) as producer:
+        assert producer.send("brand-new", b"v").result(10).offset == 0
