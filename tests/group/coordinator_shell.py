@@ -6,7 +6,7 @@ coordinator decide can also be written and read back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -53,11 +53,16 @@ class Shell:
     """Does what a decision says, at once."""
 
     def __init__(
-        self, config: GroupConfig | None = None, records: Iterable[JournalRecord] = ()
+        self,
+        config: GroupConfig | None = None,
+        records: Iterable[JournalRecord] = (),
+        *,
+        now_ms: int = START_MS,
+        ids: Iterator[int] | None = None,
     ) -> None:
         self.config = config or GroupConfig()
-        self.now_ms = START_MS
-        self.ids = count(1)
+        self.now_ms = now_ms
+        self.ids = ids or count(1)
         self.tickets = count(1)
         self.records = list(records)
         self.replies: dict[Ticket, Any] = {}
@@ -83,10 +88,7 @@ class Shell:
 
     def restarted(self, config: GroupConfig | None = None) -> Shell:
         """Another shell that loads what this one has written."""
-        other = Shell(config or self.config, self.records)
-        other.ids = self.ids
-        other.now_ms = self.now_ms
-        return other
+        return Shell(config or self.config, self.records, now_ms=self.now_ms, ids=self.ids)
 
     def tick(self) -> None:
         """Do all that is due now."""
@@ -160,8 +162,19 @@ class Shell:
         return self.sync_all([self.replies[ticket] for _, ticket in joined], group_id=group_id)
 
     def settle(self) -> None:
-        """Let a first rebalance run its course."""
-        self.advance(3 * DELAY_MS)
+        """Let the time pass that running rebalances take."""
+        while any(
+            group.state_name == GroupState.PREPARING_REBALANCE.value
+            for group in self.coordinator.groups
+        ):
+            deadline = self.coordinator.next_deadline()
+            assert deadline is not None
+            self.advance(deadline - self.now_ms)
+
+    def until_answered(self, ticket: Ticket) -> None:
+        """Let time pass until a request is answered, whatever the answer is."""
+        while ticket not in self.replies:
+            self.advance(100)
 
     def sync_all(self, responses: Sequence[JoinGroupResponse], *, group_id: str = "g") -> list[str]:
         """Everybody syncs, the leader last; the assignment of a member is its own id."""

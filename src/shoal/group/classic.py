@@ -215,7 +215,7 @@ class ClassicGroup:
 
     def keep_alive(self, draft: Draft, member_id: str) -> None:
         member = self.members.get(member_id)
-        if member is not None and self.state is not GroupState.COMPLETING_REBALANCE:
+        if member is not None:
             draft.arm(session_timer(self, member_id), member.session_timeout_ms)
 
     def delete_error(self) -> ErrorCode:

@@ -35,6 +35,10 @@ client that had lost patience left another dead member behind (KAFKA-7824)."""
 SKIP_ASSIGNMENT_SINCE = 9
 """KIP-814: a leader that restarted is told to leave the assignment as it is (KAFKA-13435)."""
 
+PENDING_IDS_MAX = 10_000
+"""Ids of one group given out and not used yet; the oldest makes room. Not in Kafka: a client that
+keeps asking could fill the memory."""
+
 PREFIX_LENGTH_MAX = 255
 """Of a client id or instance id in a member id. Kafka takes all of it, however long."""
 
@@ -124,6 +128,8 @@ def _new_id(draft: Draft, prefix: str) -> str:
 
 
 def _give_id(draft: Draft, group: ClassicGroup, request: JoinGroupRequest, caller: Caller) -> None:
+    if len(group.pending_ids) >= PENDING_IDS_MAX:
+        forget(draft, group, next(iter(group.pending_ids)))
     member_id = _new_id(draft, caller.client_id)
     group.pending_ids[member_id] = None
     draft.arm(session_timer(group, member_id), request.session_timeout_ms)

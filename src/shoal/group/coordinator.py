@@ -106,6 +106,8 @@ class Coordinator:
         self._stood_still_ms = 0
         self._last_call_ms = 0
         self._promised_ms = 0
+        self._listen_until_ms = 0
+        """On our own clock: until then nothing is due, after a pause."""
 
     # --- Loading and unloading -----------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class Coordinator:
         if self.phase is not Phase.ACTIVE:
             return Decision()
         draft = self._draft(now_ms)
-        while not draft.journal:
+        while not draft.journal and draft.clock_ms >= self._listen_until_ms:
             name = self._timers.pop_due(draft.clock_ms)
             if name is None:
                 break
@@ -264,7 +266,7 @@ class Coordinator:
         deadline = self._timers.next_deadline()
         if deadline is None:
             return None
-        deadline += self._stood_still_ms
+        deadline = max(deadline, self._listen_until_ms) + self._stood_still_ms
         if len(self._timers) > 1:  # More than the expiry of offsets, which can wait.
             pulse = self._last_call_ms + self.config.coordinator_pulse_interval_ms
             deadline = min(deadline, pulse)
@@ -308,13 +310,19 @@ class Coordinator:
 
     def _advance(self, now_ms: int) -> int:
         """Notice a pause, and return its length."""
+        pulse_ms = self.config.coordinator_pulse_interval_ms
         late_ms = now_ms - self._promised_ms
         paused_ms = 0
         if now_ms < self._last_call_ms:
             self._stood_still_ms += now_ms - self._last_call_ms
-        elif late_ms > self.config.coordinator_pulse_interval_ms:
-            self._stood_still_ms += late_ms
+        elif late_ms > pulse_ms:
             paused_ms = late_ms
+            last_clock_ms = self._last_call_ms - self._stood_still_ms
+            self._stood_still_ms += late_ms
+            if last_clock_ms >= self._listen_until_ms:
+                # What came meanwhile is still in the sockets: hear it before anybody expires.
+                # Not twice in a row, or who is always late would never expire anybody.
+                self._listen_until_ms = now_ms - self._stood_still_ms + pulse_ms
         self._last_call_ms = now_ms
         return paused_ms
 

@@ -141,7 +141,7 @@ def encode(record: JournalRecord) -> tuple[bytes, bytes | None]:
             return _offset_key(record), _offset_value(record)
         case OffsetTombstone():
             return _offset_key(record), None
-        case TransactionMarker():
+        case _:
             raise TypeError("a transaction marker is a control batch, not a key and a value")
 
 

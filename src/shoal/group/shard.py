@@ -50,7 +50,8 @@ class Shard:
                 group = self.groups.pop(record.group_id, None)
                 if isinstance(group, ClassicGroup):
                     group.bury()
-            case TransactionMarker():
+            case _:
+                assert isinstance(record, TransactionMarker)
                 self.offsets.end_transaction(record.producer_id, commit=record.commit)
 
     def _replay_group(self, record: GroupRecord, *, live: bool) -> None:
