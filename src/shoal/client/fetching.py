@@ -36,6 +36,7 @@ from shoal.errors import (
     InvalidFrameError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
+    RetriableError,
     error_for,
 )
 from shoal.records.batch import next_offset
@@ -229,7 +230,7 @@ class Fetcher:
                 self._session(node_id).reset()
             self._cluster.mark_stale()
             pause_s = self._backoff(node_id).next_s()
-            if isinstance(error, BrokerError):
+            if isinstance(error, BrokerError) and not isinstance(error, RetriableError):
                 self._keep(round_, error)
             else:
                 logger.warning("fetch from broker %d failed: %s", node_id, error)
@@ -285,9 +286,12 @@ class Fetcher:
         session = self._session(round_.node_id)
         if answer.error_code:
             session.reset()
-            if reaction("Fetch", answer.error_code) is Reaction.RAISE:
+            outcome = reaction("Fetch", answer.error_code)
+            if outcome is Reaction.NEW_SESSION:
+                return True  # not data, but the next request has better chances: no pause
+            if outcome is Reaction.RAISE:
                 raise error_for(answer.error_code)
-            return False
+            raise RetriableError(ErrorCode.of(answer.error_code))
         if not round_.is_catching_up:
             session.answered(answer.session_id)
         names = {

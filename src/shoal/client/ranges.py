@@ -280,7 +280,9 @@ class _Stream:
         up_to = fetch_version(connection, wanted)
         answer = await connection.send(Versioned(ApiKey.FETCH, build, up_to=up_to))
         if answer.error_code:
-            raise RetriableError(ErrorCode.of(answer.error_code), "fetch")
+            if reaction("Fetch", answer.error_code) is Reaction.RAISE:
+                raise error_for(answer.error_code)
+            raise RetriableError(ErrorCode.of(answer.error_code))
         await self._handle(wanted, answer)
 
     def _wanted(self, tp: TopicPartition) -> Wanted:

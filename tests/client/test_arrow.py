@@ -1,0 +1,279 @@
+"""Arrow in and out: poll_arrow, send_arrow, and the range reader."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import BrokerError, Consumer, Producer, RangeReader, TopicPartition
+from shoal.client.arrow_batches import murmur2_column
+from shoal.client.partitioner import murmur2, partition_for_key
+from shoal.errors import ErrorCode, OffsetRangeMissingError, RequestTimeoutError
+from tests.client.conftest import take
+
+
+def fill(producer, topic, count, partition=0):
+    for n in range(count):
+        producer.send(topic, f"v{n}", f"k{n}", partition=partition, timestamp_ms=n)
+    producer.flush(10)
+
+
+def test_columns_hold_what_records_hold(producer, consumer, topic):
+    producer.send(topic, b"v", b"k", timestamp_ms=5, headers=[("h", b"x")])
+    producer.send(topic, None, None, timestamp_ms=6)
+    producer.flush(10)
+    one = consumer()
+    one.assign([TopicPartition(topic, 0)])
+    arrow_batch = one.poll_arrow(10)
+    first, second = arrow_batch.to_pylist()
+    assert (first["topic"], first["partition"], first["offset"]) == (topic, 0, 0)
+    assert (first["key"], first["value"]) == (b"k", b"v")
+    assert first["timestamp"].timestamp() == 0.005
+    assert first["headers"] == [{"key": "h", "value": b"x"}]
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+def test_nothing_is_a_batch_without_rows(consumer, topic):
+    one = consumer()
+    one.assign([TopicPartition(topic, 0)])
+    empty = one.poll_arrow(0.05)
+    assert empty.num_rows == 0
+    assert "value" in empty.schema.names
+
+
+def test_columns_of_a_group_are_committed_like_records(producer, consumer, new_topic):
+    topic = new_topic(2)
+    fill(producer, topic, 20, 0)
+    fill(producer, topic, 20, 1)
+    one = consumer()
+    one.subscribe([topic])
+    rows = 0
+    while rows < 40:
+        rows += one.poll_arrow(5).num_rows
+    one.commit_sync()
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert [at.offset for at in one.committed(*partitions).values()] == [20, 20]
+    assert one.poll_arrow(0).num_rows == 0
+
+
+def test_columns_and_records_may_alternate(producer, consumer, topic):
+    fill(producer, topic, 100)
+    one = consumer(max_poll_records=7)
+    one.assign([TopicPartition(topic, 0)])
+    offsets = []
+    while len(offsets) < 100:
+        offsets += [record.offset for record in one.poll(5)]
+        arrow_batch = one.poll_arrow(0, max_records=5)
+        assert arrow_batch.num_rows <= 5
+        offsets += arrow_batch.column("offset").to_pylist()
+    assert offsets == [*range(100)]
+
+
+def test_seek_and_pause_hold_for_columns(producer, consumer, topic):
+    tp = TopicPartition(topic, 0)
+    fill(producer, topic, 10)
+    one = consumer()
+    one.assign([tp])
+    one.seek(tp, 6)
+    assert one.poll_arrow(5).column("offset").to_pylist() == [6, 7, 8, 9]
+    one.seek(tp, 2)
+    one.pause(tp)
+    assert one.poll_arrow(0.05).num_rows == 0
+    one.resume(tp)
+    assert one.poll_arrow(5).column("offset").to_pylist()[0] == 2
+
+
+# --- send_arrow ---
+
+
+def test_columns_are_sent_and_read_back(servers, new_topic):
+    topic = new_topic(3)
+    table = pa.table(
+        {
+            "key": [b"a", b"b", None, b"d"],
+            "value": ["one", "two", None, "four"],
+            "timestamp": pa.array([1, 2, 3, 4], pa.timestamp("ms")),
+        }
+    )
+    with Producer(bootstrap_servers=servers) as producer:
+        futures = producer.send_arrow(topic, table)
+        producer.flush(10)
+        assert all(future.exception(0) is None for future in futures)
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as one:
+        one.assign([TopicPartition(topic, n) for n in range(3)])
+        records = take(one, 4)
+    assert sorted((r.timestamp_ms, r.key, r.value) for r in records) == [
+        (1, b"a", b"one"),
+        (2, b"b", b"two"),
+        (3, None, None),
+        (4, b"d", b"four"),
+    ]
+    for record in records:
+        if record.key is not None:
+            assert record.partition == partition_for_key(record.key, 3)
+
+
+def test_rows_go_to_a_given_partition_or_a_column_of_them(servers, new_topic):
+    topic = new_topic(3)
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send_arrow(topic, pa.table({"value": ["x"]}), partition=2)
+        table = pa.table({"value": ["a", "b", "c"], "to": [1, 0, 1]})
+        producer.send_arrow(topic, table, partition="to")
+        producer.flush(10)
+        with pytest.raises(ValueError, match="not 9"):
+            producer.send_arrow(topic, table, partition=9)
+        with pytest.raises(ValueError, match="no column 'nope'"):
+            producer.send_arrow(topic, table, partition="nope")
+        with pytest.raises(ValueError, match="not 5"):
+            producer.send_arrow(topic, pa.table({"value": ["a"], "to": [5]}), partition="to")
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as one:
+        one.assign([TopicPartition(topic, n) for n in range(3)])
+        found = {(r.partition, r.offset): r.value for r in take(one, 4)}
+    assert found == {(0, 0): b"b", (1, 0): b"a", (1, 1): b"c", (2, 0): b"x"}
+
+
+def test_columns_survive_lost_replies_without_duplicates(shoal_broker):
+    shoal_broker.create_topic("t", 1)
+    for _ in range(3):
+        shoal_broker.drop("Produce", after=True)
+    servers = shoal_broker.bootstrap_servers
+    with Producer(bootstrap_servers=servers, retry_backoff_ms=2, max_request_size=2000) as producer:
+        table = pa.table({"value": [f"{n:050}" for n in range(500)]})
+        assert len(producer.send_arrow("t", table)) > 10
+        producer.flush(20)
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as one:
+        one.assign([TopicPartition("t", 0)])
+        assert [int(record.value) for record in take(one, 500)] == [*range(500)]
+        assert one.end_offsets([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 500}
+
+
+@given(st.lists(st.none() | st.binary(max_size=20), max_size=30))
+def test_a_column_of_keys_hashes_like_each_key(keys):
+    hashes = murmur2_column(pa.array(keys, pa.binary()))
+    assert hashes.dtype == np.uint32
+    for key, found in zip(keys, hashes.tolist(), strict=True):
+        if key is not None:
+            assert found == murmur2(key)
+
+
+# --- exact ranges ---
+
+
+def test_a_range_is_read_exactly(producer, servers, new_topic):
+    topic = new_topic(3)
+    for partition in range(3):
+        fill(producer, topic, 50, partition)
+    ranges = {
+        TopicPartition(topic, 0): (0, 50),
+        TopicPartition(topic, 1): (7, 8),
+        TopicPartition(topic, 2): (10, 10),
+    }
+    with RangeReader(bootstrap_servers=servers) as reader:
+        for _ in range(2):
+            rows = [row for part in reader.read(ranges) for row in part.to_pylist()]
+            found = [(row["partition"], row["offset"]) for row in rows]
+            assert sorted(found) == [*((0, n) for n in range(50)), (1, 7)]
+        columns = list(reader.read({TopicPartition(topic, 0): (5, 9)}, columns=["offset"]))
+        assert [batch.schema.names for batch in columns] == [["offset"]]
+        assert list(reader.read({})) == []
+        sliced = list(reader.read({TopicPartition(topic, 0): (0, 50)}, max_rows=20))
+        assert max(part.num_rows for part in sliced) <= 20
+        assert sum(part.num_rows for part in sliced) == 50
+
+
+def test_a_range_that_is_not_there_is_an_error_with_the_range_in_it(
+    producer, admin, servers, topic
+):
+    tp = TopicPartition(topic, 0)
+    fill(producer, topic, 10)
+    admin.delete_records({tp: 4})
+    with RangeReader(bootstrap_servers=servers) as reader:
+        with pytest.raises(OffsetRangeMissingError, match=r"\[2, 8\)") as caught:
+            list(reader.read({tp: (2, 8)}))
+        assert (caught.value.topic_partition, caught.value.start, caught.value.end) == (tp, 2, 8)
+        with pytest.raises(OffsetRangeMissingError, match="the log ends at 10"):
+            list(reader.read({tp: (5, 11)}))
+        with pytest.raises(ValueError, match="not a range"):
+            list(reader.read({tp: (5, 4)}))
+        assert sum(part.num_rows for part in reader.read({tp: (4, 10)})) == 6
+
+
+def test_a_reader_may_be_left_in_the_middle(producer, servers, topic):
+    fill(producer, topic, 2000)
+    with RangeReader(bootstrap_servers=servers) as reader:
+        parts = reader.read(
+            {TopicPartition(topic, 0): (0, 2000)}, max_partition_fetch_bytes=1000, max_rows=10
+        )
+        assert 0 < next(parts).num_rows <= 10
+        parts.close()
+        assert sum(p.num_rows for p in reader.read({TopicPartition(topic, 0): (0, 9)})) == 9
+
+
+def test_readers_are_shared_by_settings(shoal_broker):
+    servers = shoal_broker.bootstrap_servers
+    one = RangeReader.shared(bootstrap_servers=servers)
+    assert RangeReader.shared(bootstrap_servers=servers) is one
+    assert RangeReader.shared(bootstrap_servers=[servers]) is not one
+    one.close()
+    RangeReader.shared(bootstrap_servers=[servers]).close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ],
+)
+def test_a_range_is_read_through_passing_errors(shoal_broker, code):
+    shoal_broker.create_topic("t", 1)
+    servers = shoal_broker.bootstrap_servers
+    with Producer(bootstrap_servers=servers) as producer:
+        fill(producer, "t", 10)
+    shoal_broker.fail("Fetch", code, times=2)
+    shoal_broker.drop("Fetch")
+    with RangeReader(bootstrap_servers=servers, retry_backoff_ms=2) as reader:
+        assert sum(p.num_rows for p in reader.read({TopicPartition("t", 0): (0, 10)})) == 10
+
+
+def test_a_range_that_may_not_be_read_says_so_and_one_that_cannot_ends_in_time(shoal_broker):
+    shoal_broker.create_topic("t", 1)
+    servers = shoal_broker.bootstrap_servers
+    tp = TopicPartition("t", 0)
+    with Producer(bootstrap_servers=servers) as producer:
+        fill(producer, "t", 10)
+    with RangeReader(bootstrap_servers=servers, retry_backoff_ms=2) as reader:
+        shoal_broker.fail("Fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            list(reader.read({tp: (0, 10)}))
+        shoal_broker.fail("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=10_000)
+        with pytest.raises(RequestTimeoutError):
+            list(reader.read({tp: (0, 10)}, timeout=0.1))
+
+
+def test_a_group_of_arrow_readers_shares_the_work(producer, consumer, new_topic):
+    topic = new_topic(2)
+    fill(producer, topic, 10, 0)
+    fill(producer, topic, 10, 1)
+    one, two = consumer(), consumer()
+    one.subscribe([topic])
+    two.subscribe([topic])
+    seen = set()
+
+    def collect():
+        for member in (one, two):
+            arrow_batch = member.poll_arrow(0.02)
+            partitions = arrow_batch.column("partition").to_pylist()
+            offsets = arrow_batch.column("offset").to_pylist()
+            seen.update(zip(partitions, offsets, strict=True))
+        return len(seen) == 20 and len(one.assignment()) == len(two.assignment()) == 1
+
+    until = 300
+    while not collect():
+        until -= 1
+        assert until, (seen, one.assignment(), two.assignment())
