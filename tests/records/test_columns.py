@@ -147,6 +147,15 @@ def test_nothing_gives_no_rows_but_a_schema(kernel_name: str) -> None:
 
 
 @each_kernel
+def test_a_batch_whose_wanted_records_compaction_took_gives_no_rows(kernel_name: str) -> None:
+    one = encode_batch([(b"k", b"v", (), 0)], base_offset=10, last_offset=20)
+    chunk = ("t", 0, one * 3, 15, None)
+    assert table([chunk], kernel_name).num_rows == 0
+    with using(kernel_name):
+        assert list(iter_columns([chunk], max_bytes=1)) == []
+
+
+@each_kernel
 def test_rows_can_be_limited(kernel_name: str) -> None:
     chunk = ("t", 0, plain(50), 0, None)
     assert table([chunk], kernel_name, max_rows=7)["offset"].to_pylist() == list(range(7))

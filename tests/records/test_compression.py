@@ -126,6 +126,13 @@ def test_raw_snappy_is_read_as_librdkafka_writes_it() -> None:
     assert inflate(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))) == TEXT
 
 
+def test_empty_snappy_blocks_are_read() -> None:
+    empty = bytes(cramjam.snappy.compress_raw(b""))
+    assert inflate(Codec.SNAPPY, empty) == b""
+    block = struct.pack(">i", len(empty)) + empty
+    assert inflate(Codec.SNAPPY, compress(Codec.SNAPPY, b"") + block * 2) == b""
+
+
 def zstd_without_size(data: bytes) -> bytes:
     compressor = cramjam.zstd.Compressor(3)
     compressor.compress(data)

@@ -21,6 +21,7 @@ from shoal.records.batch import (
     HEADER_SIZE,
     LIMIT_BYTES,
     BatchHeader,
+    batch_size,
     checksum_holds,
     corrupt,
     inflate,
@@ -111,10 +112,12 @@ def plain_groups(chunks: Sequence[Chunk], limits: Limits) -> Iterator[list[Plain
     size = 0
     try:
         for rows, body_size in _plain_rows(chunks, limits):
-            if group and size + body_size > limits.group_bytes:
-                yield group
+            if size and size + body_size > limits.group_bytes:
+                if group:
+                    yield group
                 group, size = [], 0
-            group.append(rows)
+            if rows.records:
+                group.append(rows)
             size += body_size
     except (CorruptDataError, BatchTooLargeError):
         if group:
@@ -264,6 +267,7 @@ def _measured(
 def _explain(chunk: Chunk, position: int, limits: Limits) -> Exception:
     """Why the kernel refused the batch at ``position``, in the words of batch.py."""
     try:
+        batch_size(chunk.data, position)
         header = read_header(chunk.data, position)
         body = read_body(
             chunk.data, position, header, check_crc=limits.check_crc, limit_bytes=limits.limit_bytes

@@ -202,8 +202,7 @@ def _from_rows(group: Sequence[PlainRows], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _micros(timestamps_ms: list[int]) -> list[int]:
-    if timestamps_ms:
-        _check_timestamps(min(timestamps_ms), max(timestamps_ms))
+    _check_timestamps(min(timestamps_ms), max(timestamps_ms))
     return [timestamp_ms * _MICROS_PER_MS for timestamp_ms in timestamps_ms]
 
 

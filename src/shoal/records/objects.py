@@ -99,10 +99,9 @@ def _iter_lists(chunk: ChunkLike, check_crc: bool, limit_bytes: int) -> Iterator
     library = native()
     if library is None:
         for rows in chain.from_iterable(plain_groups(chunks, limits)):
-            if rows.records:
-                described = _described(len(rows.records), rows.header)
-                offsets, timestamps, keys, values, headers = zip(*rows.records, strict=True)
-                yield Lists(offsets, timestamps, keys, values, headers, [described])
+            described = _described(len(rows.records), rows.header)
+            offsets, timestamps, keys, values, headers = zip(*rows.records, strict=True)
+            yield Lists(offsets, timestamps, keys, values, headers, [described])
     else:
         for group in native_groups(library, chunks, limits):
             batches = group.batches[group.first : group.first + group.batch_count]
