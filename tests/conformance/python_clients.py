@@ -1,0 +1,479 @@
+"""The Python clients behind one small interface, so that a check is written once for all.
+
+A ``Member`` polls in a thread of its own, as a consumer in a process of its own would. Nothing
+here knows our broker: the same code would run against any Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Partitions = frozenset[int]
+
+
+@dataclass(frozen=True)
+class Door:
+    """How to get in: the address and, if the listener asks, who we are."""
+
+    servers: str
+    ca_file: str | None = None
+    user: str | None = None
+    password: str | None = None
+    mechanism: str = "SCRAM-SHA-512"
+
+
+class Member(Protocol):
+    """One consumer of a group, polling until it is stopped."""
+
+    @property
+    def values(self) -> list[bytes]: ...
+    @property
+    def assignment(self) -> Partitions: ...
+    def stop(self) -> None: ...
+
+
+class Client(Protocol):
+    name: str
+    codecs: Sequence[str]
+    strategies: Sequence[str]
+
+    def produce(
+        self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
+    ) -> list[int]: ...
+
+    def member(
+        self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
+    ) -> Member: ...
+
+    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None: ...
+
+    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None: ...
+
+    def describe(self, door: Door, group: str) -> tuple[str, int]: ...
+
+    def delete_group(self, door: Door, group: str) -> None: ...
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    """Wait for another thread or process; the clients offer nothing better than to look."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+class _Polling:
+    """A thread that polls a synchronous consumer."""
+
+    def __init__(self) -> None:
+        self._values: list[bytes] = []
+        self._assignment: Partitions = frozenset()
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, daemon=True)
+        self._thread.start()
+
+    @property
+    def values(self) -> list[bytes]:
+        if self._failure is not None:
+            raise self._failure
+        return self._values
+
+    @property
+    def assignment(self) -> Partitions:
+        if self._failure is not None:
+            raise self._failure
+        return self._assignment
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the consumer does not stop"
+        if self._failure is not None:
+            raise self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._failure = error
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+# --- confluent-kafka ---------------------------------------------------------------------------
+
+
+class ConfluentKafka:
+    name = "confluent-kafka"
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    strategies = ("range", "roundrobin", "cooperative-sticky")
+
+    def settings(self, door: Door, **more: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {"bootstrap.servers": door.servers, "log_level": 2, **more}
+        if door.user is not None:
+            found |= {
+                "security.protocol": "SASL_SSL" if door.ca_file else "SASL_PLAINTEXT",
+                "sasl.mechanism": door.mechanism,
+                "sasl.username": door.user,
+                "sasl.password": door.password,
+            }
+        if door.ca_file is not None:
+            found["ssl.ca.location"] = door.ca_file
+            found.setdefault("security.protocol", "SSL")
+        return found
+
+    def produce(
+        self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
+    ) -> list[int]:
+        from confluent_kafka import Producer
+
+        settings = {"compression.type": codec, "enable.idempotence": idempotent, "linger.ms": 5}
+        producer = Producer(self.settings(door, **settings))
+        offsets: list[int] = []
+        failures: list[Any] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                failures.append(error)
+            else:
+                offsets.append(message.offset())
+
+        for value in values:
+            producer.produce(topic, value, on_delivery=delivered)
+        assert producer.flush(20) == 0
+        assert not failures
+        return offsets
+
+    def member(
+        self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
+    ) -> Member:
+        client = self
+
+        class Polling(_Polling):
+            def _run(self) -> None:
+                from confluent_kafka import Consumer
+
+                settings = {
+                    "group.id": group,
+                    "auto.offset.reset": "earliest",
+                    "partition.assignment.strategy": strategy,
+                    "session.timeout.ms": 6000,
+                    "heartbeat.interval.ms": 300,
+                }
+                if instance is not None:
+                    settings["group.instance.id"] = instance
+                consumer = Consumer(client.settings(door, **settings))
+                consumer.subscribe([topic])
+                while not self._stop.is_set():
+                    message = consumer.poll(0.05)
+                    if message is not None and message.error() is None:
+                        self._values.append(message.value())
+                    self._assignment = frozenset(tp.partition for tp in consumer.assignment())
+                consumer.close()
+
+        return Polling()
+
+    def _consumer(self, door: Door, group: str) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(self.settings(door, **{"group.id": group, "enable.auto.commit": False}))
+
+    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(door, group)
+        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+        consumer.close()
+        return None if found.offset < 0 else int(found.offset)
+
+    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(door, group)
+        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        consumer.close()
+
+    def _admin(self, door: Door) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self.settings(door))
+
+    def describe(self, door: Door, group: str) -> tuple[str, int]:
+        admin = self._admin(door)
+        (future,) = admin.describe_consumer_groups([group]).values()
+        found = future.result(10)
+        return found.state.name.title().replace("_", ""), len(found.members)
+
+    def delete_group(self, door: Door, group: str) -> None:
+        admin = self._admin(door)
+        (future,) = admin.delete_consumer_groups([group]).values()
+        future.result(10)
+
+
+# --- kafka-python ------------------------------------------------------------------------------
+
+
+class KafkaPython:
+    name = "kafka-python"
+    # snappy and zstd need packages of their own, which are not among our test dependencies.
+    codecs = ("none", "gzip", "lz4")
+    strategies = ("range", "roundrobin", "cooperative-sticky")
+
+    def settings(self, door: Door) -> dict[str, Any]:
+        found: dict[str, Any] = {"bootstrap_servers": door.servers}
+        if door.user is not None:
+            found |= {
+                "security_protocol": "SASL_SSL" if door.ca_file else "SASL_PLAINTEXT",
+                "sasl_mechanism": door.mechanism,
+                "sasl_plain_username": door.user,
+                "sasl_plain_password": door.password,
+            }
+        if door.ca_file is not None:
+            found["ssl_cafile"] = door.ca_file
+            found.setdefault("security_protocol", "SSL")
+        return found
+
+    def produce(
+        self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
+    ) -> list[int]:
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            **self.settings(door),
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+        )
+        futures = [producer.send(topic, value) for value in values]
+        producer.flush(20)
+        offsets = [future.get(10).offset for future in futures]
+        producer.close()
+        return offsets
+
+    def member(
+        self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
+    ) -> Member:
+        client = self
+
+        class Polling(_Polling):
+            def _run(self) -> None:
+                from kafka import KafkaConsumer
+                from kafka.coordinator.assignors.cooperative_sticky import (
+                    CooperativeStickyAssignor,
+                )
+                from kafka.coordinator.assignors.range import RangePartitionAssignor
+                from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+                assignors = {
+                    "range": RangePartitionAssignor,
+                    "roundrobin": RoundRobinPartitionAssignor,
+                    "cooperative-sticky": CooperativeStickyAssignor,
+                }
+                consumer = KafkaConsumer(
+                    topic,
+                    **client.settings(door),
+                    group_id=group,
+                    group_instance_id=instance,
+                    auto_offset_reset="earliest",
+                    partition_assignment_strategy=[assignors[strategy]],
+                    session_timeout_ms=6000,
+                    heartbeat_interval_ms=300,
+                )
+                while not self._stop.is_set():
+                    for records in consumer.poll(50).values():
+                        self._values += [record.value for record in records]
+                    self._assignment = frozenset(tp.partition for tp in consumer.assignment())
+                consumer.close()
+
+        return Polling()
+
+    def _consumer(self, door: Door, group: str) -> Any:
+        from kafka import KafkaConsumer
+
+        return KafkaConsumer(**self.settings(door), group_id=group, enable_auto_commit=False)
+
+    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+        from kafka import TopicPartition
+
+        consumer = self._consumer(door, group)
+        found = consumer.committed(TopicPartition(topic, partition))
+        consumer.close()
+        return None if found is None else int(found)
+
+    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+        from kafka import OffsetAndMetadata, TopicPartition
+
+        consumer = self._consumer(door, group)
+        consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+        consumer.close()
+
+    def _admin(self, door: Door) -> Any:
+        from kafka import KafkaAdminClient
+
+        return KafkaAdminClient(**self.settings(door))
+
+    def describe(self, door: Door, group: str) -> tuple[str, int]:
+        admin = self._admin(door)
+        found = admin.describe_groups([group])[group]
+        admin.close()
+        return found["group_state"], len(found["members"])
+
+    def delete_group(self, door: Door, group: str) -> None:
+        admin = self._admin(door)
+        admin.delete_groups([group])
+        admin.close()
+
+
+# --- aiokafka ----------------------------------------------------------------------------------
+
+
+class AioKafka:
+    name = "aiokafka"
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    strategies = ("range", "roundrobin")
+
+    def settings(self, door: Door) -> dict[str, Any]:
+        import ssl
+
+        found: dict[str, Any] = {"bootstrap_servers": door.servers}
+        if door.user is not None:
+            found |= {
+                "security_protocol": "SASL_SSL" if door.ca_file else "SASL_PLAINTEXT",
+                "sasl_mechanism": door.mechanism,
+                "sasl_plain_username": door.user,
+                "sasl_plain_password": door.password,
+            }
+        if door.ca_file is not None:
+            found["ssl_context"] = ssl.create_default_context(cafile=door.ca_file)
+            found.setdefault("security_protocol", "SSL")
+        return found
+
+    def produce(
+        self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
+    ) -> list[int]:
+        from aiokafka import AIOKafkaProducer
+
+        async def run() -> list[int]:
+            producer = AIOKafkaProducer(
+                **self.settings(door),
+                compression_type=None if codec == "none" else codec,
+                enable_idempotence=idempotent,
+            )
+            await producer.start()
+            try:
+                futures = [await producer.send(topic, value) for value in values]
+                return [(await future).offset for future in futures]
+            finally:
+                await producer.stop()
+
+        return asyncio.run(run())
+
+    def member(
+        self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
+    ) -> Member:
+        client = self
+
+        class Polling(_Polling):
+            def _run(self) -> None:
+                asyncio.run(self._poll())
+
+            async def _poll(self) -> None:
+                from aiokafka import AIOKafkaConsumer
+                from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+                from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+                assignors = {
+                    "range": RangePartitionAssignor,
+                    "roundrobin": RoundRobinPartitionAssignor,
+                }
+                consumer = AIOKafkaConsumer(
+                    topic,
+                    **client.settings(door),
+                    group_id=group,
+                    group_instance_id=instance,
+                    auto_offset_reset="earliest",
+                    partition_assignment_strategy=[assignors[strategy]],
+                    session_timeout_ms=6000,
+                    heartbeat_interval_ms=300,
+                )
+                await consumer.start()
+                try:
+                    while not self._stop.is_set():
+                        for records in (await consumer.getmany(timeout_ms=50)).values():
+                            self._values += [record.value for record in records]
+                        self._assignment = frozenset(tp.partition for tp in consumer.assignment())
+                finally:
+                    await consumer.stop()
+
+        return Polling()
+
+    def _with_consumer(self, door: Door, group: str, use: Callable[[Any], Any]) -> Any:
+        from aiokafka import AIOKafkaConsumer
+
+        async def run() -> Any:
+            consumer = AIOKafkaConsumer(
+                **self.settings(door), group_id=group, enable_auto_commit=False
+            )
+            await consumer.start()
+            try:
+                return await use(consumer)
+            finally:
+                await consumer.stop()
+
+        return asyncio.run(run())
+
+    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+        from aiokafka import TopicPartition
+
+        where = TopicPartition(topic, partition)
+
+        async def use(consumer: Any) -> Any:
+            consumer.assign([where])
+            return await consumer.committed(where)
+
+        found = self._with_consumer(door, group, use)
+        return None if found is None else int(found)
+
+    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+        from aiokafka import TopicPartition
+
+        where = TopicPartition(topic, partition)
+
+        async def use(consumer: Any) -> None:
+            consumer.assign([where])
+            await consumer.commit({where: offset})
+
+        self._with_consumer(door, group, use)
+
+    def _with_admin(self, door: Door, use: Callable[[Any], Any]) -> Any:
+        from aiokafka.admin import AIOKafkaAdminClient
+
+        async def run() -> Any:
+            admin = AIOKafkaAdminClient(**self.settings(door))
+            await admin.start()
+            try:
+                return await use(admin)
+            finally:
+                await admin.close()
+
+        return asyncio.run(run())
+
+    def describe(self, door: Door, group: str) -> tuple[str, int]:
+        async def use(admin: Any) -> tuple[str, int]:
+            (response,) = await admin.describe_consumer_groups([group])
+            (found,) = response.groups
+            return found[2], len(found[5])
+
+        return self._with_admin(door, use)  # type: ignore[no-any-return]
+
+    def delete_group(self, door: Door, group: str) -> None:
+        raise NotImplementedError("aiokafka has no call for it")
+
+
+CLIENTS: tuple[Client, ...] = (ConfluentKafka(), KafkaPython(), AioKafka())

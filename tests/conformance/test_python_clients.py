@@ -1,0 +1,154 @@
+"""confluent-kafka, kafka-python and aiokafka against our broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.python_clients import CLIENTS, Client, Door, until
+
+pytestmark = [
+    pytest.mark.slow,
+    # Not ours to mend: a client may forget a socket.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+ALL_PARTITIONS = frozenset(range(4))
+
+
+def values(count: int, mark: str = "") -> list[bytes]:
+    return [f"{mark}{number:06d}".encode() + b"x" * 50 for number in range(count)]
+
+
+def consume_all(client: Client, door: Door, topic: str, group: str, count: int) -> list[bytes]:
+    member = client.member(door, topic, group, strategy="range", instance=None)
+    until(lambda: len(member.values) >= count, f"{count} records")
+    member.stop()
+    return sorted(member.values)
+
+
+@every_client
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_produces_and_consumes(client, codec, door, topic):
+    if codec not in client.codecs:
+        pytest.skip(f"{client.name} needs another package for {codec}")
+    sent = values(200)
+    offsets = client.produce(door, topic, sent, codec=codec, idempotent=False)
+    assert len(offsets) == 200
+    assert consume_all(client, door, topic, f"g-{topic}", 200) == sent
+
+
+@every_client
+def test_produces_idempotently(client, door, topic):
+    sent = values(100)
+    client.produce(door, topic, sent, codec="none", idempotent=True)
+    assert consume_all(client, door, topic, f"g-{topic}", 100) == sent
+
+
+@every_client
+def test_uses_tls_and_scram(client, guarded_door, topic):
+    sent = values(50)
+    client.produce(guarded_door, topic, sent, codec="none", idempotent=False)
+    assert consume_all(client, guarded_door, topic, f"g-{topic}", 50) == sent
+
+
+def share(client: Client, door: Door, topic: str, strategy: str) -> None:
+    """One joins, another joins, the first leaves; nothing is ever owned twice at rest."""
+    group = f"g-{topic}"
+    first = client.member(door, topic, group, strategy=strategy, instance=None)
+    until(lambda: first.assignment == ALL_PARTITIONS, "the first member owns everything")
+    second = client.member(door, topic, group, strategy=strategy, instance=None)
+    until(
+        lambda: (
+            len(first.assignment) == len(second.assignment) == 2
+            and first.assignment | second.assignment == ALL_PARTITIONS
+        ),
+        "two members own two partitions each",
+    )
+    sent = values(100)
+    client.produce(door, topic, sent, codec="none", idempotent=False)
+    until(lambda: len(first.values) + len(second.values) >= 100, "everything is read")
+    first.stop()
+    until(lambda: second.assignment == ALL_PARTITIONS, "the second member took over")
+    second.stop()
+    assert sorted(first.values + second.values) == sent
+
+
+@every_client
+def test_shares_a_topic_by_range(client, door, topic):
+    share(client, door, topic, "range")
+
+
+@every_client
+def test_shares_a_topic_by_roundrobin(client, door, topic):
+    share(client, door, topic, "roundrobin")
+
+
+@every_client
+def test_shares_a_topic_cooperatively(client, door, topic):
+    if "cooperative-sticky" not in client.strategies:
+        pytest.skip(f"{client.name} has no cooperative assignor")
+    share(client, door, topic, "cooperative-sticky")
+
+
+@every_client
+def test_restarts_a_static_member_without_a_rebalance(client, door, topic, conformance_broker):
+    group = f"g-{topic}"
+    members = [
+        client.member(door, topic, group, strategy="range", instance=name) for name in ("a", "b")
+    ]
+    until(
+        lambda: sum(len(m.assignment) for m in members) == 4 and all(m.assignment for m in members),
+        "both own something",
+    )
+
+    def generation() -> int:
+        def look(live) -> int:
+            return live.groups.shard_of(group).coordinator.group(group).generation
+
+        return conformance_broker.on_loop(look)
+
+    before, owned = generation(), members[0].assignment
+    members[0].stop()
+    again = client.member(door, topic, group, strategy="range", instance="a")
+    until(lambda: again.assignment == owned, "the same partitions come back")
+    assert generation() == before
+    again.stop()
+    members[1].stop()
+
+
+@every_client
+def test_commits_and_resumes(client, door, topic):
+    group = f"g-{topic}"
+    client.produce(door, topic, values(60, "a"), codec="none", idempotent=False)
+    assert len(consume_all(client, door, topic, group, 60)) == 60
+    client.produce(door, topic, values(40, "b"), codec="none", idempotent=False)
+    assert consume_all(client, door, topic, group, 40) == values(40, "b")
+    total = sum(client.committed(door, topic, group, p) or 0 for p in range(4))
+    assert total == 100
+
+
+@every_client
+def test_resets_offsets(client, door, topic):
+    group = f"g-{topic}"
+    client.produce(door, topic, values(80), codec="none", idempotent=False)
+    consume_all(client, door, topic, group, 80)
+    for partition in range(4):
+        client.commit(door, topic, group, partition, 0)
+        assert client.committed(door, topic, group, partition) == 0
+    assert consume_all(client, door, topic, group, 80) == values(80)
+
+
+@every_client
+def test_describes_and_deletes_groups(client, door, topic):
+    group = f"g-{topic}"
+    member = client.member(door, topic, group, strategy="range", instance=None)
+    until(lambda: member.assignment, "it is a member")
+    assert client.describe(door, group) == ("Stable", 1)
+    member.stop()
+    assert client.describe(door, group) == ("Empty", 0)
+    if client.name == "aiokafka":
+        return
+    client.delete_group(door, group)
+    assert client.describe(door, group)[0] == "Dead"
