@@ -411,6 +411,7 @@ def error_for(code: int, detail: str = "") -> BrokerError:
     """The exception for a code off the wire."""
     known = ErrorCode.of(code)
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and code != known:
-        detail = detail or f"the broker sent code {code}, which this version does not know"
+        unknown = f"the broker sent code {code}, which this version does not know"
+        detail = f"{detail}; {unknown}" if detail else unknown
     kind = _CLASSES.get(known) or (RetriableError if known.retriable else BrokerError)
     return kind(known, detail)

@@ -223,7 +223,12 @@ class Connection(asyncio.BufferedProtocol):
             for frame in self._incoming.filled(nbytes):
                 self._answer(frame)
         except InvalidFrameError as error:
-            self.close(InvalidFrameError(f"{self.name}: {error.reason}", hint=error.hint))
+            reason = f"{self.name}: {error.reason}"
+            if self.versions:
+                # It has spoken Kafka before: a broken connection, and the next may be better.
+                self.close(ConnectionFailedError(reason))
+            else:
+                self.close(InvalidFrameError(reason, hint=error.hint))
 
     def _answer(self, frame: memoryview) -> None:
         if self._error is not None:

@@ -1,0 +1,224 @@
+"""Every error code of the protocol, at its place in the answer, has the reaction of the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from shoal.client.reactions import Reaction, reaction
+from shoal.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConnectionFailedError,
+    ErrorCode,
+    InvalidFrameError,
+    RequestTimeoutError,
+)
+from tests.client.conftest import take
+from tests.client.scripted import RECORDS, ScriptedBroker
+
+T0 = TopicPartition("t", 0)
+CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
+PASSING = (Reaction.RETRY, Reaction.REFRESH, Reaction.REDISCOVER)
+FAST = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def one(broker):
+    settings = {"bootstrap_servers": broker.servers, "auto_offset_reset": "earliest", **FAST}
+    with Consumer(group_id="g", enable_auto_commit=False, **settings) as consumer:
+        yield consumer
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_fetch(broker, one, code):
+    broker.fail("Fetch", code)
+    one.assign([T0])
+    if reaction("Fetch", code) is Reaction.RAISE:
+        with pytest.raises(BrokerError) as caught:
+            take(one, RECORDS)
+        assert caught.value.code is code
+    assert [record.offset for record in take(one, RECORDS)] == [*range(RECORDS)]
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_list_offsets(broker, one, code):
+    broker.fail("ListOffsets", code)
+    outcome(lambda: one.end_offsets([T0]), "ListOffsets", code)
+    assert one.end_offsets([T0]) == {T0: RECORDS}
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_offset_fetch(broker, one, code):
+    broker.fail("OffsetFetch", code)
+    outcome(lambda: one.committed(T0), "OffsetFetch", code)
+    assert one.committed(T0) == {T0: None}
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_find_coordinator(broker, one, code):
+    broker.fail("FindCoordinator", code)
+    outcome(lambda: one.committed(T0), "FindCoordinator", code)
+    assert one.committed(T0) == {T0: None}
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_offset_commit(broker, one, code):
+    broker.fail("OffsetCommit", code)
+    commit = {T0: OffsetAndMetadata(1)}
+    outcome(lambda: one.commit_sync(commit), "OffsetCommit", code)
+    one.commit_sync(commit)
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_metadata(broker, one, code):
+    broker.fail("Metadata", code)
+    outcome(lambda: one.partitions_for("t"), "Metadata", code)
+    assert len(one.partitions_for("t")) == 1
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_produce(broker, code):
+    with Producer(bootstrap_servers=broker.servers, linger_ms=0, **FAST) as producer:
+        broker.fail("Produce", code)
+        error = producer.send("t", b"x").exception(10)
+        if reaction("Produce", code) in (Reaction.RAISE, Reaction.SPLIT):
+            assert isinstance(error, BrokerError)
+            assert error.code is code
+        else:
+            assert error is None
+        assert producer.send("t", b"y").exception(10) is None
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_init_producer_id(broker, code):
+    with Producer(bootstrap_servers=broker.servers, linger_ms=0, **FAST) as producer:
+        broker.fail("InitProducerId", code)
+        error = producer.send("t", b"x").exception(10)
+        if reaction("InitProducerId", code) is Reaction.RAISE:
+            assert isinstance(error, BrokerError)
+            assert error.code is code
+        else:
+            assert error is None
+        assert producer.send("t", b"y").exception(10) is None
+
+
+def outcome(call, api, code):
+    if reaction(api, code) in PASSING:
+        call()
+        return
+    with pytest.raises(BrokerError) as caught:
+        call()
+    assert caught.value.code is code
+
+
+def test_a_code_from_the_future_is_an_error_that_names_its_number(broker, one):
+    broker.fail("OffsetFetch", 9999)
+    with pytest.raises(BrokerError, match="9999"):
+        one.committed(T0)
+
+
+# --- bad manners ---
+
+
+SPOILS = {
+    "cut": lambda frame: frame[:-3],
+    "too long": lambda frame: frame + b"xx",
+    "wrong correlation id": lambda frame: b"\xff\xff\xff\xff" + frame[4:],
+    "almost nothing": lambda frame: frame[:5],
+    "http": lambda frame: b"HTTP/1.1 400 Bad Request",
+}
+
+
+@pytest.mark.parametrize(
+    "spoil", [*SPOILS.values(), lambda frame: None], ids=[*SPOILS, "no answer"]
+)
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "Metadata", "OffsetFetch"])
+def test_an_answer_that_is_no_answer_costs_the_connection_and_no_record(broker, one, api, spoil):
+    broker.spoil(api, spoil)
+    one.assign([T0])
+    assert [record.offset for record in take(one, RECORDS)] == [*range(RECORDS)]
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_one_who_does_not_speak_kafka_at_all_is_told_to_the_user(broker, one, spoil):
+    broker.spoil("ApiVersions", spoil)
+    with pytest.raises(InvalidFrameError, match=broker.servers):
+        one.partitions_for("t", timeout=5)
+    assert one.partitions_for("t", timeout=5)
+
+
+def test_an_answer_of_impossible_size_is_refused(broker):
+    for _ in range(1000):
+        broker.spoil("Metadata", lambda frame: bytes(2_000_000))
+    settings = {"bootstrap_servers": broker.servers, "receive_message_max_bytes": 1_000_000}
+    with Admin(**settings, **FAST) as admin, pytest.raises(RequestTimeoutError, match="1000000"):
+        admin.list_topics(timeout=0.1)
+
+
+def test_a_broker_too_old_for_a_request_is_named(broker, one):
+    with Admin(bootstrap_servers=broker.servers) as admin:
+        with pytest.raises(BrokerError, match="DescribeConfigs") as caught:
+            admin.describe_configs(topic="t", timeout=2)
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_refuses_our_api_versions_is_asked_in_its_own(broker):
+    broker.fail("ApiVersions", ErrorCode.UNSUPPORTED_VERSION)
+    broker.spoil("ApiVersions", as_version_zero)
+    with Admin(bootstrap_servers=broker.servers) as admin:
+        assert admin.list_topics(timeout=5) == ["t"]
+
+
+def as_version_zero(frame):
+    """KIP-511: the code, then one entry, without tags or compact lengths."""
+    return frame[:4] + b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\3"
+
+
+def test_a_silent_broker_times_out_and_is_left(broker):
+    with Admin(
+        bootstrap_servers=broker.servers, request_timeout_ms=50, retry_backoff_ms=1
+    ) as admin:
+        admin.describe_cluster()
+        broker.spoil("Metadata", lambda frame: threading_wait())
+        admin.describe_cluster(timeout=5)
+
+
+def threading_wait():
+    import threading
+
+    threading.Event().wait(0.2)
+    return b""
+
+
+def test_nobody_at_home_is_said_with_the_address():
+    with Admin(bootstrap_servers="127.0.0.1:9", **FAST) as admin:
+        with pytest.raises(
+            RequestTimeoutError, match=r"cannot connect to 127\.0\.0\.1:9"
+        ) as caught:
+            admin.list_topics(timeout=0.05)
+        assert isinstance(caught.value.__cause__, ConnectionFailedError)
+
+
+def test_a_broker_that_is_away_is_not_stormed(broker):
+    with Admin(
+        bootstrap_servers=broker.servers, reconnect_backoff_ms=20, reconnect_backoff_max_ms=40
+    ) as admin:
+        for _ in range(200):
+            broker.spoil("ApiVersions", lambda frame: None)
+        with pytest.raises(RequestTimeoutError):
+            admin.list_topics(timeout=0.3)
+        assert 2 <= broker.connections <= 20
+
+
+def test_tls_where_the_broker_speaks_none_is_an_authentication_error(broker):
+    settings = {"bootstrap_servers": broker.servers, "security_protocol": "SSL"}
+    refused = (AuthenticationError, RequestTimeoutError)
+    with Admin(**settings) as admin, pytest.raises(refused):
+        admin.list_topics(timeout=0.3)
