@@ -373,4 +373,4 @@ def delete_offsets(*partitions: TopicPartition, group_id: str = "g") -> OffsetDe
 
 def codes(response: Any) -> list[ErrorCode]:
     """Per-partition errors of a response about offsets."""
-    return [ErrorCode(each.error_code) for topic in response.topics for each in topic.partitions]
+    return [ErrorCode.of(each.error_code) for topic in response.topics for each in topic.partitions]

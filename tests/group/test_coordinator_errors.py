@@ -103,7 +103,7 @@ def send(scene: Scene, request: Any, version: int | None = None) -> Any:
 
 
 def top(response: Any) -> Any:
-    return response if response == PARKED else ErrorCode(response.error_code)
+    return response if response == PARKED else ErrorCode.of(response.error_code)
 
 
 def check(scene: Scene, expected: Any, actual: Any) -> None:
@@ -138,7 +138,7 @@ def act(scene: Scene, row: str) -> Any:
             return top(send(scene, heartbeat(member_id, generation, instance_id="a")))
         case "leave":
             (answer,) = send(scene, leave((member_id, "a"))).members
-            return ErrorCode(answer.error_code)
+            return ErrorCode.of(answer.error_code)
         case "commit":
             return codes(send(scene, commit({TP: 5}, instance_id="a", **member)))[0]
         case "old commit":
@@ -153,7 +153,7 @@ def act(scene: Scene, row: str) -> Any:
             return codes(send(scene, txn_commit({TP: 5})))[0]
         case "delete group":
             (result,) = send(scene, DeleteGroupsRequest(groups_names=["g"])).results
-            return ErrorCode(result.error_code)
+            return ErrorCode.of(result.error_code)
         case _:
             response = send(scene, delete_offsets(TP))
             return top(response) or codes(response)[0]

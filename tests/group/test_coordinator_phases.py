@@ -70,7 +70,7 @@ def error_of(response: Any) -> ErrorCode:
         if inner:
             return error_of(inner[0])
     partitions = getattr(response, "partitions", ())
-    return error_of(partitions[0]) if partitions else ErrorCode(response.error_code)
+    return error_of(partitions[0]) if partitions else ErrorCode.of(response.error_code)
 
 
 REQUESTS: list[tuple[Any, int | None]] = [

@@ -10,7 +10,13 @@ import pytest
 from shoal.errors import ErrorCode
 from shoal.group.config import GroupConfig
 from shoal.group.decision import EventKind
-from shoal.group.journal import GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
+from shoal.group.journal import (
+    GroupRecord,
+    GroupTombstone,
+    JournalRecord,
+    OffsetRecord,
+    OffsetTombstone,
+)
 from shoal.group.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
@@ -284,7 +290,7 @@ def test_17306_a_lone_tombstone_is_nothing() -> None:
 
 
 def test_19862_a_compacted_journal_may_lack_what_came_before() -> None:
-    kept = [
+    kept: list[JournalRecord] = [
         OffsetRecord("g", "orders", 0, 5, None, "", START_MS),
         GroupRecord("g", "consumer", 7, None, None, START_MS),
         OffsetTombstone("h", "orders", 0),

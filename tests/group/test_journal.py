@@ -70,6 +70,7 @@ records = st.one_of(
         leader_epoch=st.none() | int32,
         metadata=texts,
         commit_timestamp_ms=int64,
+        expire_timestamp_ms=st.none(),
         producer_id=st.just(5),
         producer_epoch=st.just(2),
     ),
@@ -83,6 +84,8 @@ records = st.one_of(
         metadata=texts,
         commit_timestamp_ms=int64,
         expire_timestamp_ms=st.none() | int64,
+        producer_id=st.none(),
+        producer_epoch=st.none(),
     ),
 )
 
