@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from shoal.errors import ShoalError
 from shoal.spark import places
 from shoal.spark.admission import Admission
 from shoal.spark.bounds import batch_ranges, check_present, resolve
@@ -57,6 +58,8 @@ logger = logging.getLogger(__name__)
 LONG_POLL_S: Final = 0.1
 LOOK_AGAIN_S: Final = 0.005
 """How often the end of the log is asked for while a long poll waits."""
+COMMIT_AGAIN_S: Final = 1.0
+"""How long a commit the group refused is left alone."""
 
 
 class Task(InputPartition):  # type: ignore[misc]  # pyspark is not typed for us
@@ -121,6 +124,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._target: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._group_checked = False
+        self._commit_again_at = 0.0
 
     @property
     def _stock(self) -> Stock:
@@ -236,11 +240,24 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return group
 
     def _acknowledge(self, done: dict[TopicPartition, int]) -> None:
-        """Everything below ``done`` was processed: tell the group."""
+        """Everything below ``done`` was processed: tell the group.
+
+        A group that gained members since the query began refuses this (their offsets are theirs
+        to commit), and a coordinator may be away. The query does not fail for its bookkeeping:
+        the same offsets are tried again until the group takes them.
+        """
         group = self._group()
         if group is None:
             return
         news = {tp: offset for tp, offset in done.items() if self._committed.get(tp) != offset}
-        if news:
+        if not news or time.monotonic() < self._commit_again_at:
+            return
+        try:
             group.commit(news)
+        except ShoalError as error:
+            logger.warning(
+                "group %s: offsets not committed, trying again: %s", self.options.group_id, error
+            )
+            self._commit_again_at = time.monotonic() + COMMIT_AGAIN_S
+        else:
             self._committed.update(news)

@@ -73,6 +73,7 @@ class LiveGroupError(ShoalError):
 
     def __init__(self, group_id: str, members: int) -> None:
         super().__init__(
-            f"group {group_id!r} has {members} live member(s); their commits would be overwritten: "
-            "stop them, choose another groupId, or set option allowLiveGroup=true"
+            f"group {group_id!r} has {members} live member(s), and only they may commit: stop "
+            "them, choose another groupId, or set option allowLiveGroup=true to run uncommitted "
+            "until they are gone"
         )
