@@ -198,7 +198,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)
+        # Not 0: asyncio's TLS transport takes that for always being full.
+        transport.set_write_buffer_limits(high=1, low=0)
         raw = transport.get_extra_info("socket")
         if raw is not None:
             with contextlib.suppress(OSError):

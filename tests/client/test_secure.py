@@ -1,0 +1,105 @@
+"""TLS, client certificates, SASL PLAIN and SCRAM, against our broker."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trustme
+
+from shoal import Admin, Consumer, Producer, TopicPartition
+from shoal.broker.config import Listener
+from shoal.errors import AuthenticationError, ConnectionFailedError, RequestTimeoutError, ShoalError
+from shoal.testing.broker import Broker
+from tests.client.conftest import take
+
+pytestmark = pytest.mark.slow
+
+REFUSED = (AuthenticationError, ConnectionFailedError, RequestTimeoutError)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of an authority, of a server it vouches for, and of a client."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    server = authority.issue_cert("localhost", "127.0.0.1")
+    client = authority.issue_cert("client@example.org")
+    paths = {name: str(folder / f"{name}.pem") for name in ("ca", "cert", "key", "client", "other")}
+    authority.cert_pem.write_to_path(paths["ca"])
+    server.cert_chain_pems[0].write_to_path(paths["cert"])
+    server.private_key_pem.write_to_path(paths["key"])
+    client.private_key_and_cert_chain_pem.write_to_path(paths["client"])
+    trustme.CA().cert_pem.write_to_path(paths["other"])
+    return paths
+
+
+def send_and_read(settings):
+    with Producer(linger_ms=0, **settings) as producer:
+        producer.send("t", b"secret", partition=0).result(10)
+    with Consumer(auto_offset_reset="earliest", **settings) as one:
+        one.assign([TopicPartition("t", 0)])
+        assert take(one, 1)[0].value == b"secret"
+
+
+def test_tls_carries_records_and_checks_the_broker(files):
+    listener = Listener(port=0, certificate_file=files["cert"], key_file=files["key"])
+    with Broker(listeners=(listener,), topics=["t"]) as broker:
+        servers = broker.bootstrap_servers
+        tls = {"bootstrap_servers": servers, "security_protocol": "SSL"}
+        send_and_read({**tls, "ssl_cafile": files["ca"]})
+        own = ssl.create_default_context(cafile=files["ca"])
+        send_and_read({**tls, "ssl_context": own})
+        refused = pytest.raises(AuthenticationError, match=r"(?i)certificate")
+        with Admin(**tls, ssl_cafile=files["other"]) as admin, refused:
+            admin.list_topics(timeout=5)
+        with Admin(bootstrap_servers=servers) as admin, pytest.raises(ShoalError):
+            admin.list_topics(timeout=1)
+
+
+def test_a_client_certificate_is_shown_where_one_is_asked_for(files):
+    listener = Listener(
+        port=0,
+        certificate_file=files["cert"],
+        key_file=files["key"],
+        client_ca_file=files["ca"],
+    )
+    with Broker(listeners=(listener,), topics=["t"]) as broker:
+        tls = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "security_protocol": "SSL",
+            "ssl_cafile": files["ca"],
+        }
+        send_and_read({**tls, "ssl_certfile": files["client"]})
+        with Admin(**tls) as admin, pytest.raises(REFUSED):
+            admin.list_topics(timeout=1)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_password_opens_and_a_wrong_one_does_not(files, mechanism):
+    listener = Listener(
+        port=0,
+        certificate_file=files["cert"],
+        key_file=files["key"],
+        sasl=(mechanism,),
+    )
+    with Broker(listeners=(listener,), topics=["t"], users={"ann": "pa,ss=word"}) as broker:
+        settings = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": files["ca"],
+            "sasl_mechanism": mechanism,
+            "sasl_username": "ann",
+        }
+        send_and_read({**settings, "sasl_password": "pa,ss=word"})
+        wrong = {**settings, "sasl_password": "wrong"}
+        with Admin(**wrong) as admin, pytest.raises(AuthenticationError):
+            admin.list_topics(timeout=5)
+        with Consumer(**wrong, group_id="g") as one:
+            one.subscribe(["t"])
+            with pytest.raises(AuthenticationError):
+                take(one, 1, timeout=5)
+        another = "PLAIN" if mechanism != "PLAIN" else "SCRAM-SHA-256"
+        other = {**settings, "sasl_mechanism": another, "sasl_password": "pa,ss=word"}
+        with Admin(**other) as admin, pytest.raises(AuthenticationError, match=mechanism):
+            admin.list_topics(timeout=5)
