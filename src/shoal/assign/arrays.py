@@ -57,9 +57,15 @@ def bucket_order(keys: Sequence[str], mask: int) -> list[int] | None:
 
 
 def stable_order(keys: Ints, limit: int) -> Longs:
-    """Stable order of small non-negative keys. 16 bits are sorted by radix, ten times as fast."""
-    narrow: NDArray[np.uint16] | Ints = keys.astype(np.uint16) if limit <= 1 << 16 else keys
-    return np.argsort(narrow, kind="stable")
+    """Stable order of keys from 0 to ``limit``.
+
+    NumPy sorts 16 bits by radix, ten times as fast as 32, so wide keys are sorted by halves.
+    """
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    if limit > 1 << 16:
+        high = (keys >> 16).astype(np.uint16)[order]
+        order = order[np.argsort(high, kind="stable")]
+    return order
 
 
 def topic_of_each(problem: Problem) -> Ints:
@@ -127,6 +133,9 @@ def cut(problem: Problem) -> GroupAssignment:
     """``range`` without racks; see ``range.cut_by_racks``."""
     order = problem.in_member_order()
     subscribers = subscribers_of_each(problem, order)
+    everybody = all(len(members) == len(order) for members in subscribers)
+    if everybody and len(set(problem.layout.counts)) == 1:
+        return _cut_alike(problem, order)
     pieces: list[tuple[Ints, Ints, Ints]] = []
     for topic in problem.walk:
         count = problem.layout.counts[topic]
@@ -140,8 +149,28 @@ def cut(problem: Problem) -> GroupAssignment:
     takers, starts, lengths = (np.concatenate(part) for part in zip(*pieces, strict=True))
     takers = np.array(order, dtype=np.int32)[takers]
     by_member = stable_order(takers, len(order))
-    starts, lengths = starts[by_member], lengths[by_member]
-    sizes = np.bincount(takers[by_member], weights=lengths, minlength=len(order)).astype(np.int64)
-    before = np.cumsum(lengths) - lengths
-    numbers = np.arange(problem.layout.total) + np.repeat(starts - before, lengths)
-    return from_arrays(problem, np.cumsum(sizes), numbers.astype(np.int32))
+    sizes = np.bincount(takers, weights=lengths, minlength=len(order)).astype(np.int64)
+    numbers = starts[by_member]
+    if lengths.max() > 1:
+        lengths = lengths[by_member]
+        before = np.cumsum(lengths, dtype=np.int32) - lengths
+        numbers = np.repeat(numbers - before, lengths)
+        numbers += np.arange(len(numbers), dtype=np.int32)
+    return from_arrays(problem, np.cumsum(sizes), numbers)
+
+
+def _cut_alike(problem: Problem, order: Sequence[int]) -> GroupAssignment:
+    """The same pieces of all topics: everybody wants everything and all are of one size."""
+    layout = problem.layout
+    share, extra = divmod(layout.counts[0], len(order))
+    topics = np.array(layout.starts, dtype=np.int32)[np.array(problem.walk)]
+    given: list[PartitionView] = []
+    for length, first, end in ((share + 1, 0, extra), (share, extra, len(order))):
+        places = np.arange(first, end, dtype=np.int32)
+        starts = places * share + np.minimum(places, extra)
+        pieces = starts[:, None, None] + topics[:, None] + np.arange(length, dtype=np.int32)
+        given += [PartitionView(layout, piece.ravel()) for piece in pieces]
+    at = {member: place for place, member in enumerate(order)}
+    return GroupAssignment(
+        {member_id: given[at[member]] for member, member_id in enumerate(problem.member_ids)}
+    )

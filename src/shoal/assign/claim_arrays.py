@@ -21,6 +21,8 @@ from shoal.assign.user_data import NO_GENERATION, decode_generation
 from shoal.types import TopicPartition
 
 _INT32 = struct.Struct(">i")
+# Of data of one length; more than a few are not worth comparing with.
+_SHAPES_KEPT = 4
 
 
 @dataclass(slots=True)
@@ -65,10 +67,16 @@ class _Reader:
         self._layout = layout
         self._starts = np.array(layout.starts, dtype=np.int64)
         self._counts = np.array([*layout.counts, 0], dtype=np.int64)
-        self._by_name = {topic.encode(): index for topic, index in layout.index.items()}
+        self._by_head = {
+            struct.pack(">h", len(name)) + name: index
+            for index, name in enumerate(topic.encode() for topic in layout.topics)
+        }
         self._nothing = np.empty(0, dtype=np.int32)
         # Views of one earlier assignment share a layout, so it is compared once.
         self._translations: dict[int, tuple[Layout, Longs | None]] = {}
+        self._shapes: dict[int, list[_Shape]] = {}
+        # Comparing pays while it finds something often enough.
+        self._shape_luck = 16
         self.has_ghosts = False
 
     def partitions(self, owned: Sequence[TopicPartition]) -> Ints:
@@ -108,59 +116,108 @@ class _Reader:
         """The same as ``user_data.decode_sticky``."""
         if not data:
             return self._nothing, None
-        try:
-            topics, positions, sizes, end = _scan(data, self._by_name)
-        except (struct.error, ValueError, IndexError):
+        shape = self._shape(data)
+        if shape is None:
             return self._nothing, NO_GENERATION
         generation = None
-        if len(data) - end >= _INT32.size:
-            generation = _INT32.unpack_from(data, end)[0]
-        if not topics:
+        if len(data) - shape.end >= _INT32.size:
+            generation = _INT32.unpack_from(data, shape.end)[0]
+        if not shape.topics.size:
             return self._nothing, generation
-        topic_each, position_each = np.array(topics), np.array(positions)
-        if sum(sizes) != len(sizes) or min(sizes) != 1:
-            lengths = np.array(sizes)
-            before = np.cumsum(lengths) - lengths
-            topic_each = np.repeat(topic_each, lengths)
-            position_each = np.repeat(position_each - 4 * before, lengths)
-            position_each += 4 * np.arange(len(position_each))
         # An int32 at every byte: the ones we want stand at any alignment.
         every = np.ndarray((len(data) - 3,), dtype=">i4", buffer=data, strides=(1,))
-        return self._numbers(topic_each, every[position_each].astype(np.int64)), generation
+        return self._numbers(shape.topics, every[shape.positions].astype(np.int64)), generation
+
+    def _shape(self, data: bytes) -> _Shape | None:
+        """Where the partitions stand. Members of one group tend to have data of one shape."""
+        known = self._shapes.setdefault(len(data), [])
+        for shape in known:
+            if self._shape_luck < 0:
+                break
+            if shape.fits(data):
+                self._shape_luck += len(known)
+                return shape
+            self._shape_luck -= 1
+        try:
+            shape = _scan(data, self._by_head)
+        except (struct.error, ValueError, IndexError):
+            return None
+        known.insert(0, shape)
+        del known[_SHAPES_KEPT:]
+        return shape
+
+
+class _Shape:
+    """The topics of some user data, and the byte position of every partition number in it."""
+
+    __slots__ = ("_data", "_every", "_rest", "end", "positions", "topics")
+
+    def __init__(
+        self, data: bytes, topics: Longs, positions: Longs, counts: Longs, end: int
+    ) -> None:
+        before = np.cumsum(counts) - counts
+        every = np.repeat(positions - 4 * before, counts)
+        every += 4 * np.arange(len(every))
+        of_known = np.repeat(topics, counts)
+        known = of_known >= 0
+        self.positions = every[known]
+        self.topics = of_known[known]
+        self.end = end
+        self._data = data
+        self._every = every
+        self._rest: bytes | None = None
+
+    def fits(self, data: bytes) -> bool:
+        """Whether data of the same length differs from ours in numbers only."""
+        if self._rest is None:
+            if len(data) - self.end >= _INT32.size:
+                self._every = np.append(self._every, self.end)  # the generation
+            self._every = (self._every[:, None] + np.arange(4)).ravel()
+            self._rest = self._without_numbers(self._data)
+        return self._without_numbers(data) == self._rest
+
+    def _without_numbers(self, data: bytes) -> bytes:
+        blanked = np.frombuffer(data, dtype=np.uint8).copy()
+        blanked[self._every] = 0
+        return blanked.tobytes()
 
 
 def _scan(
     data: bytes,
-    by_name: dict[bytes, int],
+    by_head: dict[bytes, int],
     read_int32: Callable[[bytes, int], tuple[int]] = _INT32.unpack_from,
-) -> tuple[list[int], list[int], list[int], int]:
-    """Topic index, byte position and count of each group whose topic is known; and the end."""
+) -> _Shape:
+    """The shape of user data.
+
+    Raises:
+        struct.error, ValueError, IndexError: the data is no user data of ``sticky``.
+    """
     (left,) = read_int32(data, 0)
     size = len(data)
     if not 0 <= left <= size - 4:
         raise ValueError
-    topics: list[int] = []
-    positions: list[int] = []
-    counts: list[int] = []
+    found: list[int] = []
     position = 4
-    while left:
-        left -= 1
-        high = data[position]
-        if high >= 0x80:
-            raise ValueError  # a negative length
-        start = position + 2
-        end = start + (high << 8 | data[position + 1])
-        (count,) = read_int32(data, end)
-        position = end + 4
-        if not 0 <= count <= (size - position) >> 2:
+    width = 0
+    for _ in range(left):
+        # Names in a row are often of one length; a length and name that are known need no check.
+        topic = by_head.get(data[position : position + width])
+        if topic is None:
+            high = data[position]
+            if high >= 0x80:
+                raise ValueError  # a negative length
+            width = 2 + (high << 8 | data[position + 1])
+            topic = by_head.get(data[position : position + width], -1)
+        position += width
+        (count,) = read_int32(data, position)
+        position += 4
+        end = position + (count << 2)
+        if not position <= end <= size:
             raise ValueError
-        topic = by_name.get(data[start:end])
-        if topic is not None:
-            topics.append(topic)
-            positions.append(position)
-            counts.append(count)
-        position += count << 2
-    return topics, positions, counts, position
+        found += topic, position, count
+        position = end
+    topics, positions, counts = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return _Shape(data, topics, positions, counts, position)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 _MASK = 0xFFFFFFFF
 _FIRST_CAPACITY = 16
 # From here on hashing all keys at once pays for loading NumPy.
-_MANY = 512
+_MANY = 256
 
 
 def name_order(text: str) -> bytes:

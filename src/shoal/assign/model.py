@@ -86,6 +86,13 @@ class GroupAssignment(Mapping[str, Assignment]):
     def __len__(self) -> int:
         return len(self._partitions)
 
+    def encode(self, version: int = 3) -> dict[str, bytes]:
+        """Member id → the bytes of its assignment as SyncGroup carries them."""
+        # The bytes know the nouns, not the other way round.
+        from shoal.assign.encoding import encode_group
+
+        return encode_group(self, version)
+
     def __repr__(self) -> str:
         inside = ", ".join(
             f"{member_id!r}: {len(owned)}" for member_id, owned in self._partitions.items()

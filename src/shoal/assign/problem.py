@@ -98,8 +98,10 @@ def state(metadata: ClusterMetadata, subscriptions: GroupSubscription) -> Proble
     classes, raw_lists = _classes(members)
     wanted = put_order(list(dict.fromkeys(topic for listed in raw_lists for topic in listed)))
     counts = metadata.partition_counts
-    # Entered into a second map, as Java does: only collisions can tell.
-    walked = put_order([topic for topic in wanted if counts.get(topic, 0) > 0])
+    walked = [topic for topic in wanted if counts.get(topic, 0) > 0]
+    if len(walked) < len(wanted):
+        # Java enters them into a second map, which may be smaller.
+        walked = put_order(walked)
     topics = sorted_names(walked)
     layout = Layout(topics, [counts[topic] for topic in topics])
     index = layout.index
