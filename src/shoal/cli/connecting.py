@@ -1,0 +1,183 @@
+"""How commands reach a cluster: flags, environment, and named profiles in a TOML file.
+
+A flag wins over an environment variable, that over the profile, that over the default. Passwords
+are never flags: every process of the machine can read a command line. They come from
+``SHOAL_SASL_PASSWORD``, a file, the profile, or a prompt.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.client.admin import Admin
+    from shoal.client.consumer import Consumer
+    from shoal.client.producer import Producer
+
+PREFIX: Final = "SHOAL_"
+PROFILES_VARIABLE: Final = "SHOAL_PROFILES"
+DEFAULT_SERVERS: Final = "localhost:9092"
+
+_FLAGS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "bootstrap_servers": (
+        ("--bootstrap", "-b"),
+        "Brokers to start from, host:port with commas between [localhost:9092].",
+    ),
+    "security_protocol": (
+        ("--security-protocol",),
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+    ),
+    "ssl_cafile": (("--ssl-cafile",), "PEM file with the authorities to trust."),
+    "ssl_certfile": (("--ssl-certfile",), "PEM file with our own certificate."),
+    "ssl_keyfile": (("--ssl-keyfile",), "PEM file with its key."),
+    "sasl_mechanism": (("--sasl-mechanism",), "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+    "sasl_username": (("--sasl-username",), "Who we are."),
+}
+_FROM_PROFILE: Final = (*_FLAGS, "sasl_password", "ssl_check_hostname", "ssl_key_password")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cluster a command is for, and how long it may take to answer."""
+
+    settings: dict[str, Any]
+    timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"Target({self.settings.get('bootstrap_servers')!r})"  # never the password
+
+    def admin(self) -> Admin:
+        from shoal.client.admin import Admin
+
+        return Admin(**self.settings, default_api_timeout_ms=self._timeout_ms)
+
+    def consumer(self, **more: Any) -> Consumer:
+        from shoal.client.consumer import Consumer
+
+        # Reading must not create what is misspelt.
+        chosen = {**self.settings, "allow_auto_create_topics": False, **more}
+        return Consumer(default_api_timeout_ms=self._timeout_ms, **chosen)
+
+    def producer(self, **more: Any) -> Producer:
+        from shoal.client.producer import Producer
+
+        return Producer(**self.settings, max_block_ms=self._timeout_ms, **more)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return max(1, int(self.timeout_s * 1000))
+
+
+def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of a connection; it gets a ``Target`` as its first argument."""
+    signature = inspect.signature(command, eval_str=True)
+    own = list(signature.parameters.values())[1:]
+    shared = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=typer.Option(None, *flags, help=text, show_default=False),
+            annotation=str | None,
+        )
+        for name, (flags, text) in _FLAGS.items()
+    ]
+    shared += [
+        _option("profile", "--profile", "Settings from a profile file.", str | None, None),
+        _option("password_file", "--password-file", "Read the SASL password there.", str | None),
+        _option("timeout", "--timeout", "Give up after so many seconds.", float, 30.0),
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in _FLAGS}
+        settings = resolve(chosen, given.pop("profile"), given.pop("password_file"))
+        command(Target(settings, given.pop("timeout")), **given)
+
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
+    )
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    return run
+
+
+def _option(name: str, flag: str, text: str, kind: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=typer.Option(default, flag, help=text, show_default=default is not None),
+        annotation=kind,
+    )
+
+
+def resolve(
+    flags: dict[str, str | None], profile: str | None, password_file: str | None
+) -> dict[str, Any]:
+    """The settings of a client, from all the places they may stand.
+
+    Raises:
+        ConfigError: the profile is unknown or has a wrong key; a password is needed and missing.
+    """
+    environment = {
+        name: os.environ[PREFIX + name.upper()]
+        for name in _FROM_PROFILE
+        if PREFIX + name.upper() in os.environ
+    }
+    if "SHOAL_BOOTSTRAP" in os.environ:
+        environment["bootstrap_servers"] = os.environ["SHOAL_BOOTSTRAP"]
+    chosen = _profile(profile or os.environ.get("SHOAL_PROFILE"))
+    chosen |= environment
+    chosen |= {name: value for name, value in flags.items() if value is not None}
+    chosen.setdefault("bootstrap_servers", DEFAULT_SERVERS)
+    if password_file is not None:
+        chosen["sasl_password"] = Path(password_file).read_text().rstrip("\n")
+    if str(chosen.get("security_protocol", "")).startswith("SASL_"):
+        chosen.setdefault("sasl_password", None)
+        chosen["sasl_password"] = chosen["sasl_password"] or _prompt(chosen.get("sasl_username"))
+    return chosen
+
+
+def profiles_file() -> Path:
+    """Where profiles are kept."""
+    given = os.environ.get(PROFILES_VARIABLE)
+    return Path(given) if given else Path.home() / ".config" / "shoal" / "profiles.toml"
+
+
+def _profile(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    path = profiles_file()
+    try:
+        found = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"there is no profile file {path}; create it with [{name}]") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigError(f"{path} has no profile {name!r}; there are: {known}")
+    for key in found[name]:
+        if key not in _FROM_PROFILE:
+            raise ConfigError(f"profile {name!r} in {path} has an unknown key {key!r}")
+    if "sasl_password" in found[name] and path.stat().st_mode & 0o077:
+        raise ConfigError(f"{path} holds a password and others can read it; run: chmod 600 {path}")
+    return dict(found[name])
+
+
+def _prompt(username: object) -> str:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "a SASL password is needed: set SHOAL_SASL_PASSWORD, or give --password-file"
+        )
+    return str(typer.prompt(f"password of {username}", hide_input=True, err=True))

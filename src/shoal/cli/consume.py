@@ -1,0 +1,234 @@
+"""``shoal consume``: records to standard output, in a group or from partitions."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.connecting import Target, for_cluster
+from shoal.cli.output import text_of
+from shoal.errors import ConfigError
+from shoal.types import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from shoal.client.consumer import Consumer
+
+app = typer.Typer(rich_markup_mode=None)
+
+POLL_S = 0.5
+Write = Callable[[Record[Any, Any]], None]
+
+
+@app.command()
+@for_cluster
+def consume(
+    target: Target,
+    topics: Annotated[list[str], typer.Argument(help="Topics, or one pattern with --pattern.")],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as a member of this group.")
+    ] = None,
+    pattern: Annotated[bool, typer.Option("--pattern", help="The topic is a pattern.")] = False,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these partitions.")
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option("--from", help="earliest, latest, an offset, -N (the last N), or a time."),
+    ] = "earliest",
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Then stop.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="value, key, full, json, raw, or a template such as '{offset}: {value}'.",
+        ),
+    ] = "value",
+    commit: Annotated[bool, typer.Option(help="Commit in the group what was printed.")] = True,
+) -> None:
+    """Read records.
+
+    Without a group: from --from to the end of each partition as it is now, then stop (--follow goes
+    on). With a group: what the group has not seen yet, until interrupted or --count.
+    """
+    write = _writer(output)
+    if group is None:
+        _read_partitions(target, topics, partition, start, count, write, follow=follow)
+    else:
+        _read_as_member(target, topics, group, start, count, write, pattern=pattern, commit=commit)
+
+
+def _read_as_member(
+    target: Target,
+    topics: list[str],
+    group: str,
+    start: str,
+    count: int | None,
+    write: Write,
+    *,
+    pattern: bool,
+    commit: bool,
+) -> None:
+    reset = start if start in ("earliest", "latest") else "earliest"
+    with target.consumer(
+        group_id=group, auto_offset_reset=reset, enable_auto_commit=False
+    ) as consumer:
+        consumer.subscribe(_pattern(topics) if pattern else topics)
+        printed = 0
+        while count is None or printed < count:
+            records = consumer.poll(POLL_S, max_records=None if count is None else count - printed)
+            for record in records:
+                write(record)
+            printed += len(records)
+            sys.stdout.flush()
+            if commit and len(records):
+                consumer.commit_sync()
+
+
+def _read_partitions(
+    target: Target,
+    topics: list[str],
+    partitions: list[int] | None,
+    start: str,
+    count: int | None,
+    write: Write,
+    *,
+    follow: bool,
+) -> None:
+    with target.consumer(auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        tps = [tp for topic in topics for tp in _chosen(consumer, topic, partitions)]
+        consumer.assign(tps)
+        _go_to(consumer, tps, start)
+        ends = consumer.end_offsets(tps)
+        printed = 0
+        while count is None or printed < count:
+            if not follow and all(consumer.position(tp) >= ends[tp] for tp in tps):
+                break
+            for record in consumer.poll(
+                POLL_S, max_records=None if count is None else count - printed
+            ):
+                if follow or record.offset < ends[record.topic_partition]:
+                    write(record)
+                    printed += 1
+            sys.stdout.flush()
+
+
+def _chosen(consumer: Consumer, topic: str, partitions: list[int] | None) -> list[TopicPartition]:
+    known = [one.partition for one in consumer.partitions_for(topic)]
+    wanted = known if partitions is None else partitions
+    missing = sorted(set(wanted) - set(known))
+    if missing:
+        raise ConfigError(f"topic {topic!r} has partitions 0 to {max(known)}, not {missing[0]}")
+    return [TopicPartition(topic, number) for number in wanted]
+
+
+def _go_to(consumer: Consumer, tps: list[TopicPartition], start: str) -> None:
+    if start == "earliest":
+        consumer.seek_to_beginning(*tps)
+    elif start == "latest":
+        consumer.seek_to_end(*tps)
+    elif re.fullmatch(r"-?\d+", start):
+        number = int(start)
+        first, end = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+        for tp in tps:
+            offset = end[tp] + number if start.startswith("-") else number
+            consumer.seek(tp, min(max(offset, first[tp]), end[tp]))
+    else:
+        found = consumer.offsets_for_times(dict.fromkeys(tps, time_ms(start)))
+        ends = consumer.end_offsets(tps)
+        for tp in tps:
+            one = found[tp]
+            consumer.seek(tp, ends[tp] if one is None else one.offset)
+
+
+_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def time_ms(text: str) -> int:
+    """A moment as milliseconds: ``2026-01-31T12:00``, or ``15m`` for fifteen minutes ago."""
+    if match := _AGO.fullmatch(text):
+        return int((time.time() - int(match[1]) * _SECONDS[match[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is no position: give earliest, latest, an offset, -N, a time such as "
+            "2026-01-31T12:00, or 15m for fifteen minutes ago"
+        ) from None
+    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
+
+
+def _pattern(topics: list[str]) -> re.Pattern[str]:
+    if len(topics) != 1:
+        raise ConfigError("--pattern takes one pattern")
+    try:
+        return re.compile(topics[0])
+    except re.error as error:
+        raise ConfigError(f"{topics[0]!r} is no pattern: {error}") from None
+
+
+def _writer(output: str) -> Write:
+    if output == "json":
+        return lambda record: print(json.dumps(_as_json(record), ensure_ascii=False))
+    if output == "raw":
+        return _write_raw
+    templates = {
+        "value": "{value}",
+        "key": "{key}\t{value}",
+        "full": "{topic}-{partition}@{offset} {time} {key}\t{value}",
+    }
+    template = templates.get(output, output)
+    if "{" not in template:
+        raise ConfigError(f"{output!r} is no format: value, key, full, json, raw, or a template")
+    try:
+        template.format(**_fields(Record("", 0, 0, 0, 0, None, None)))  # type: ignore[arg-type]
+    except (KeyError, IndexError, ValueError) as error:
+        raise ConfigError(
+            f"the template {output!r} is wrong ({error}); fields: topic partition offset time "
+            "key value headers"
+        ) from None
+    return lambda record: print(template.format(**_fields(record)))
+
+
+def _write_raw(record: Record[Any, Any]) -> None:
+    sys.stdout.buffer.write((record.value or b"") + b"\n")
+
+
+def _fields(record: Record[Any, Any]) -> dict[str, object]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "time": _moment(record.timestamp_ms),
+        "key": text_of(record.key),
+        "value": text_of(record.value),
+        "headers": " ".join(f"{name}={text_of(value)}" for name, value in record.headers),
+    }
+
+
+def _moment(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _as_json(record: Record[Any, Any]) -> dict[str, object]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _json_text(record.key),
+        "value": _json_text(record.value),
+        "headers": [[name, _json_text(value)] for name, value in record.headers],
+    }
+
+
+def _json_text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")

@@ -1,0 +1,60 @@
+"""``shoal why GROUP``: what is wrong with a group, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from shoal.cli.connecting import Target, for_cluster
+from shoal.cli.output import print_json, printable
+from shoal.cli.snapshots import Event, Observer, Snapshot, diagnose, take
+
+app = typer.Typer(rich_markup_mode=None)
+
+_MARKS = {"problem": "✗", "note": "!", "ok": "✓"}
+EXIT_PROBLEM = 3
+
+
+@app.command()
+@for_cluster
+def why(
+    target: Target,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    seconds: Annotated[float, typer.Option(min=0.5, help="How long to look.")] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of lines.")] = False,
+) -> None:
+    """What is wrong with this group: state, stuck members, uneven load, lag, and what to do.
+
+    Exit code 3 if there is a problem.
+    """
+    observer = Observer()
+    looks: list[Snapshot] = []
+    events: list[Event] = []
+    began = time.monotonic()
+    with target.admin() as admin:
+        while not looks or time.monotonic() - began < seconds:
+            if looks:
+                time.sleep(min(1.0, seconds / 3))
+            looks.append(take(admin, group, time.monotonic() - began))
+            events += observer.look(looks[-1])
+    findings = diagnose(looks)
+    if as_json:
+        print_json(
+            {
+                "group": group,
+                "findings": [asdict(one) for one in findings],
+                "events": [asdict(one) for one in events],
+            }
+        )
+    else:
+        for one in findings:
+            typer.echo(f"{_MARKS[one.level]} {printable(one.what)}")
+            if one.advice:
+                typer.echo(f"    → {printable(one.advice)}")
+        for event in events:
+            typer.echo(f"  {event.at_s:5.1f} s  {event.kind:10} {printable(event.text)}")
+    if any(one.level == "problem" for one in findings):
+        raise typer.Exit(EXIT_PROBLEM)

@@ -1,0 +1,208 @@
+"""Topics, records and groups from the command line, against a live broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal.testing.broker import Broker
+from tests.cli.conftest import PROGRAM, Run
+
+pytestmark = pytest.mark.slow
+
+
+def one_line(shown: subprocess.CompletedProcess[str]) -> str:
+    """The error of a failed command, which is one line and no traceback."""
+    assert shown.returncode == 1, shown
+    lines = shown.stderr.strip().splitlines()
+    assert len(lines) == 1, shown.stderr
+    assert lines[0].startswith("shoal: ")
+    return lines[0]
+
+
+def test_a_topic_is_created_described_grown_and_deleted(shoal: Run) -> None:
+    created = shoal("topic", "create", "life", "-p", "3", "-c", "retention.ms=60000")
+    assert created.stdout == "created life with 3 partitions\n"
+    listed = json.loads(shoal("topic", "list", "--json").stdout)
+    assert {"topic": "life", "partitions": 3, "internal": False} in listed
+    assert shoal("topic", "alter", "life", "-p", "4", "-c", "retention.ms=70000").returncode == 0
+    described = json.loads(shoal("topic", "describe", "life", "--json").stdout)
+    assert len(described["partitions"]) == 4
+    assert described["settings"]["retention.ms"] == "70000"
+    assert "retention.ms" in shoal("topic", "describe", "life").stdout
+    refused = shoal("topic", "delete", "life")
+    assert refused.returncode == 1
+    assert "--yes" in refused.stderr
+    assert shoal("topic", "delete", "life", "--yes").returncode == 0
+    assert "UNKNOWN_TOPIC" in one_line(shoal("topic", "describe", "life", "--timeout", "2"))
+
+
+def test_lines_go_in_and_come_out(shoal: Run) -> None:
+    shoal("topic", "create", "lines", "-p", "1")
+    text = "a:1\nb:2\r\nc:\n"
+    written = shoal("produce", "lines", "-k", ":", "--header", "source=test", stdin=text)
+    assert written.stderr == "3 records written to lines\n"
+    assert shoal("consume", "lines").stdout == "1\n2\n\n"
+    assert shoal("consume", "lines", "--format", "key").stdout == "a\t1\nb\t2\nc\t\n"
+    documents = [
+        json.loads(line)
+        for line in shoal("consume", "lines", "--format", "json").stdout.splitlines()
+    ]
+    assert [(d["offset"], d["key"], d["value"], d["headers"]) for d in documents] == [
+        (0, "a", "1", [["source", "test"]]),
+        (1, "b", "2", [["source", "test"]]),
+        (2, "c", "", [["source", "test"]]),
+    ]
+    assert shoal("consume", "lines", "--from", "1", "-n", "1").stdout == "2\n"
+    assert shoal("consume", "lines", "--from", "-1", "--format", "{offset}").stdout == "2\n"
+    assert shoal("consume", "lines", "--from", "latest").stdout == ""
+    assert shoal("consume", "lines", "--from", "1h").stdout == "1\n2\n\n"
+
+
+def test_a_group_reads_what_it_has_not_seen(shoal: Run) -> None:
+    shoal("topic", "create", "shared", "-p", "2")
+    shoal("produce", "shared", stdin="one\ntwo\nthree\n")
+    first = shoal("consume", "shared", "-g", "readers", "-n", "3").stdout.split()
+    assert sorted(first) == ["one", "three", "two"]
+    shoal("produce", "shared", stdin="four\n")
+    assert shoal("consume", "shared", "-g", "readers", "-n", "1").stdout == "four\n"
+    lag = json.loads(shoal("group", "lag", "readers", "--json").stdout)
+    assert sum(row["lag"] or 0 for row in lag) == 0
+    assert "readers" in shoal("group", "list").stdout
+    described = json.loads(shoal("group", "describe", "readers", "--json").stdout)
+    assert (described["state"], described["members"]) == ("Empty", [])
+    plan = shoal("group", "reset", "readers", "--to", "earliest")
+    assert plan.returncode == 1
+    assert "plan for group readers" in plan.stdout
+    assert shoal("group", "reset", "readers", "--to", "earliest", "--yes").returncode == 0
+    lag = json.loads(shoal("group", "lag", "readers", "--json").stdout)
+    assert sum(row["lag"] for row in lag) == 4
+    empty = shoal("why", "readers", "--seconds", "0.5")
+    assert empty.returncode == 3
+    assert "nobody is in the group" in empty.stdout
+    assert shoal("group", "delete", "readers", "--yes").returncode == 0
+    assert "no group 'readers'" in one_line(shoal("group", "describe", "readers"))
+
+
+def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) -> None:
+    shoal("topic", "create", "busy", "-p", "2")
+    member = subprocess.Popen(
+        [PROGRAM, "consume", "busy", "-g", "workers", "-b", broker.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    try:
+        shoal("produce", "busy", stdin="x\n" * 20)
+        assert member.stdout is not None
+        for _ in range(20):
+            assert member.stdout.readline() == b"x\n"
+        shown = shoal("why", "workers", "--seconds", "1")
+        assert shown.returncode == 0, shown.stdout
+        assert "Stable, 1 members" in shown.stdout
+        watched = shoal("group", "watch", "workers", "--count", "2", "--interval", "0.2", "--json")
+        assert json.loads(watched.stdout.splitlines()[0])["text"] == "Stable, 1 members"
+        table = shoal("group", "describe", "workers").stdout
+        assert re.search(r"busy-0 busy-1", table)
+        refused = shoal("group", "reset", "workers", "--to", "earliest", "--yes")
+        assert refused.returncode == 1
+    finally:
+        member.terminate()
+        member.wait(20)
+        if member.stdout is not None:
+            member.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["consume", "nowhere", "--timeout", "2"], "nowhere"),
+        (["consume", "lines", "--from", "sometime"], "is no position"),
+        (["consume", "lines", "--format", "{offfset}"], "fields: topic"),
+        (["consume", "lines", "--format", "xml"], "is no format"),
+        (["consume", "lines", "-p", "9"], "has partitions 0 to 0, not 9"),
+        (["consume", "(", "--pattern", "-g", "g"], "is no pattern"),
+        (["produce", "lines", "--header", "x"], "NAME=VALUE"),
+        (["topic", "create", "a/b"], "only letters"),
+        (["topic", "create", "x", "-c", "nonsense"], "KEY=VALUE"),
+        (["topic", "create", "x", "-c", "retention.mss=1"], "retention.mss"),
+        (["topic", "alter", "lines"], "nothing to change"),
+        (["group", "lag", "nobody"], "has committed nothing"),
+        (["topic", "list", "-b", "127.0.0.1:1", "--timeout", "1"], "cannot connect"),
+        (["topic", "list", "-b", "nonsense"], "host:port"),
+        (["topic", "list", "--profile", "prod"], "no profile file"),
+        (
+            ["topic", "list", "--security-protocol", "SASL_SSL", "--sasl-username", "u"],
+            "SHOAL_SASL_PASSWORD",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line(shoal: Run, arguments: list[str], said: str) -> None:
+    shoal("topic", "create", "lines", "-p", "1")
+    assert said in one_line(shoal(*arguments))
+
+
+def test_an_unknown_command_or_flag_names_the_nearest(shoal: Run) -> None:
+    shown = shoal("toppic", "list")
+    assert shown.returncode == 2
+    assert "Did you mean 'topic'" in shown.stderr
+    shown = shoal("topic", "list", "--jsn")
+    assert shown.returncode == 2
+    assert "--json" in shown.stderr
+
+
+def test_a_line_without_the_separator_is_named(shoal: Run) -> None:
+    shoal("topic", "create", "keyed", "-p", "1")
+    shown = shoal("produce", "keyed", "-k", ":", stdin="a:1\nno key here\n")
+    assert "no separator ':'" in one_line(shown)
+
+
+def test_control_characters_reach_the_terminal_escaped(shoal: Run) -> None:
+    shoal("topic", "create", "hostile", "-p", "1")
+    shoal("produce", "hostile", stdin=b"\x1b[2Jgone\x07 \xff\xfe\n")
+    shown = shoal("consume", "hostile").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jgone\\x07 \\xff\\xfe" in shown
+    assert shoal("consume", "hostile", "--format", "json").returncode == 0
+
+
+def test_a_closed_pipe_is_quiet(shoal: Run, broker: Broker) -> None:
+    shoal("topic", "create", "long", "-p", "1")
+    shoal("produce", "long", stdin="line\n" * 20_000)
+    shown = subprocess.run(
+        f"{PROGRAM} consume long -b {broker.bootstrap_servers} | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (shown.stdout, shown.stderr) == ("line\n", "")
+
+
+def test_a_profile_names_the_cluster(shoal: Run, broker: Broker, tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(f'[here]\nbootstrap_servers = "{broker.bootstrap_servers}"\n')
+    environment = {"SHOAL_PROFILES": str(profiles), "SHOAL_BOOTSTRAP": broker.bootstrap_servers}
+    assert shoal("topic", "list", "--profile", "here", env=environment).returncode == 0
+    profiles.write_text('[here]\nbootstrap_server = "x:1"\n')
+    assert "unknown key 'bootstrap_server'" in one_line(
+        shoal("topic", "list", "--profile", "here", env=environment)
+    )
+    profiles.write_text('[here]\nsasl_password = "c4n4ry"\n')
+    os.chmod(profiles, 0o644)
+    shown = one_line(shoal("topic", "list", "--profile", "here", env=environment))
+    assert "chmod 600" in shown
+    assert "c4n4ry" not in shown
+
+
+def test_help_needs_neither_broker_nor_heavy_imports(shoal: Run) -> None:
+    shown = shoal("--help")
+    assert shown.returncode == 0
+    assert "consume" in shown.stdout
+    for command in ("topic", "group", "consume", "produce", "why"):
+        assert shoal(command, "--help").returncode == 0
