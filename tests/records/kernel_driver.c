@@ -42,7 +42,7 @@ static void encode(const ColumnsOut *c, const int32_t *header_counts, int64_t ro
         if (count > 0) { /* what was written must read */
             int64_t size = cuts[count - 1].position + cuts[count - 1].size;
             Chunk chunk = {out, size, 0, INT64_MAX, 0};
-            if (shoal_scan(&chunk, 1, NULL, 0, seen) != count) abort();
+            if (shoal_scan(&chunk, 1, NULL, 0, NULL, seen) != count) abort();
         }
         free(out);
         if (count < 0) break; /* timestamps too far apart */
@@ -53,13 +53,13 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
 {
     Chunk chunk = {data, size, 0, INT64_MAX, 7};
     int64_t seen[3];
-    int64_t count = shoal_scan(&chunk, 1, NULL, 0, seen);
+    int64_t count = shoal_scan(&chunk, 1, NULL, 0, NULL, seen);
     Batch *batches = exactly(count * (int64_t)sizeof(Batch));
-    count = shoal_scan(&chunk, 1, batches, check_crc, seen);
     Sizes sizes;
-    int64_t bad = shoal_measure(batches, count, &sizes);
-    if (bad >= 0) count = bad;
-    if (bad > 0) shoal_measure(batches, count, &sizes);
+    count = shoal_scan(&chunk, 1, batches, check_crc, NULL, seen);
+    count = shoal_measure(batches, count, &sizes);
+    if (!check_crc && shoal_scan(&chunk, 1, batches, 0, &sizes, seen) < count) abort();
+    count = shoal_measure(batches, count, &sizes);
     if (count > 0) {
         int64_t rows = sizes.rows;
         ColumnsOut c = {.offset = exactly(8 * rows), .timestamp = exactly(8 * rows),

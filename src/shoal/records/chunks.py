@@ -178,19 +178,22 @@ def _pointer(batches: Any, first: int) -> Any:
 
 def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iterator[NativeGroup]:
     """As ``plain_groups``, but the records stay bytes."""
-    batches, count, attributes, fault = _scan(library, chunks, limits.check_crc)
-    visit = attributes & _CODEC or any(chunk.aborted for chunk in chunks)
-    if not visit and sum(len(chunk.data) for chunk in chunks) <= limits.group_bytes:
-        yield from _measured(library, chunks, limits, batches, 0, count, [])
-    else:
+    one_group = sum(len(chunk.data) for chunk in chunks) <= limits.group_bytes and not any(
+        chunk.aborted for chunk in chunks
+    )
+    sizes = Sizes() if one_group else None
+    batches, count, attributes, fault = _scan(library, chunks, limits.check_crc, sizes)
+    if sizes is None or attributes & _CODEC:
         yield from _visited(library, chunks, limits, batches, count)
+    elif sizes.rows:
+        yield NativeGroup(batches, 0, count, sizes, ())
     if fault is not None:
         chunk, position = fault
         raise _explain(chunks[chunk], position, limits)
 
 
 def _scan(
-    library: Any, chunks: Sequence[Chunk], check_crc: bool
+    library: Any, chunks: Sequence[Chunk], check_crc: bool, sizes: Any
 ) -> tuple[Any, int, int, tuple[int, int] | None]:
     """All whole batches up to the first bad one, their attributes, where the bad one is."""
     listed = (ChunkIn * len(chunks))()
@@ -199,9 +202,10 @@ def _scan(
         address = address_of(chunk.data)
         place.__init__(address, len(chunk.data), chunk.start_offset, end, chunk.partition)
     seen = (ctypes.c_int64 * 3)()
-    count = library.shoal_scan(listed, len(chunks), None, 0, seen)
+    count = library.shoal_scan(listed, len(chunks), None, 0, None, seen)
     batches = (Batch * count)()
-    count = library.shoal_scan(listed, len(chunks), batches, check_crc, seen)
+    measured = None if sizes is None else ctypes.byref(sizes)
+    count = library.shoal_scan(listed, len(chunks), batches, check_crc, measured, seen)
     attributes, bad_chunk, bad_position = seen
     return batches, count, attributes, None if bad_chunk < 0 else (bad_chunk, bad_position)
 
@@ -252,15 +256,11 @@ def _measured(
 ) -> Iterator[NativeGroup]:
     """The batches from ``first`` to ``end`` as a group, up to the first one C finds wrong."""
     sizes = Sizes()
-    pointer = _pointer(batches, first)
-    bad = library.shoal_measure(pointer, end - first, ctypes.byref(sizes))
-    if bad > 0:
-        library.shoal_measure(pointer, bad, ctypes.byref(sizes))
-    count = end - first if bad < 0 else bad
+    count = library.shoal_measure(_pointer(batches, first), end - first, ctypes.byref(sizes))
     if sizes.rows:
         yield NativeGroup(batches, first, count, sizes, inflated)
-    if bad >= 0:
-        batch = batches[first + bad]
+    if first + count < end:
+        batch = batches[first + count]
         raise _explain(chunks[batch.chunk], batch.position, limits)
 
 

@@ -6,7 +6,7 @@
 
 #define RECORD_SIZE_MIN 7
 #define MESSAGE_SIZE_MIN 26 /* of formats 0 and 1 */
-enum { LOG_APPEND_TIME = 0x08, CONTROL = 0x20 };
+enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, CONTROL = 0x20 };
 
 EXPORT int64_t shoal_kernel_version(void) { return KERNEL_VERSION; }
 
@@ -23,7 +23,7 @@ typedef struct {
     int64_t body_size, base_offset, last_delta, attributes, base_timestamp, max_timestamp;
     int64_t producer_id, record_count, leader_epoch;
     int64_t start_offset, end_offset, partition; /* of its chunk */
-    int64_t rows;                                /* how many are wanted; set by measure() */
+    int64_t rows;                                /* how many are wanted, once measured */
 } Batch;
 
 static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch *b)
@@ -45,40 +45,6 @@ static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch 
         b->base_offset + b->last_delta < b->start_offset)
         b->body = NULL;
     return 1;
-}
-
-/* Lists the whole batches of all chunks, up to the first bad one; a cut last one is left out.
- * With batches == NULL it only counts. Returns how many there are, and in seen[] all their
- * attributes or'ed together, then chunk and position of the bad one (-1 if there is none). */
-EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batches,
-                          int64_t check_crc, int64_t *seen)
-{
-    int64_t found = 0;
-    seen[0] = 0;
-    for (int64_t c = 0; c < chunk_count; c++) {
-        const Chunk *chunk = &chunks[c];
-        for (int64_t position = 0; chunk->size - position >= LENGTH_FROM;) {
-            const uint8_t *p = chunk->data + position;
-            int64_t size = (int64_t)(int32_t)get32(p + 8) + LENGTH_FROM;
-            seen[1] = c;
-            seen[2] = position;
-            if (size < MESSAGE_SIZE_MIN) return found;
-            if (size > chunk->size - position) break;
-            if (size < HEADER_SIZE || p[16] != 2) return found;
-            if (batches) {
-                Batch *b = &batches[found];
-                if (!read_batch(chunk, position, size, b)) return found;
-                if (check_crc && shoal_crc32c(p + CRC_FROM, size - CRC_FROM) != get32(p + 17))
-                    return found;
-                b->chunk = c;
-                seen[0] |= b->attributes;
-            }
-            found++;
-            position += size;
-        }
-    }
-    seen[1] = seen[2] = -1;
-    return found;
 }
 
 /* Reading records --------------------------------------------------------------------------- */
@@ -211,40 +177,83 @@ static int measure_headers(const Record *r, int counted, Sizes *s)
     return p == r->end;
 }
 
-/* Validates every record and counts what decode() will write. Returns -1, or the number of the
- * first bad batch. */
-EXPORT int64_t shoal_measure(Batch *batches, int64_t batch_count, Sizes *out)
+/* Validates every record of a batch and adds up what decode() will write; 0 if one is bad. */
+static int measure_batch(Batch *b, Sizes *sizes)
 {
-    Sizes s = {.timestamp_min = INT64_MAX, .timestamp_max = INT64_MIN};
-    for (int64_t i = 0; i < batch_count; i++) {
-        Batch *b = &batches[i];
-        int64_t rows_before = s.rows;
-        if (!b->body) continue;
-        const uint8_t *p = b->body;
-        int64_t last = b->base_offset - 1;
-        if (b->record_count > b->body_size / RECORD_SIZE_MIN) return i;
-        for (int64_t n = 0; n < b->record_count; n++) {
-            Record r;
-            p = read_record(p, b, &last, &r);
-            if (!p) return i;
-            int counted = wanted(b, r.offset);
-            if (r.header_count) {
-                if (!measure_headers(&r, counted, &s)) return i;
-                p = r.end;
-            }
-            if (p != r.end) return i;
-            if (!counted) continue;
-            s.rows++;
-            if (r.key_length < 0) s.key_nulls++; else s.key_bytes += r.key_length;
-            if (r.value_length < 0) s.value_nulls++; else s.value_bytes += r.value_length;
-            if (r.timestamp < s.timestamp_min) s.timestamp_min = r.timestamp;
-            if (r.timestamp > s.timestamp_max) s.timestamp_max = r.timestamp;
+    Sizes s = *sizes;
+    const uint8_t *p = b->body;
+    int64_t last = b->base_offset - 1;
+    if (b->record_count > b->body_size / RECORD_SIZE_MIN) return 0;
+    for (int64_t n = 0; n < b->record_count; n++) {
+        Record r;
+        p = read_record(p, b, &last, &r);
+        if (!p) return 0;
+        int counted = wanted(b, r.offset);
+        if (r.header_count) {
+            if (!measure_headers(&r, counted, &s)) return 0;
+            p = r.end;
         }
-        if (p != b->body + b->body_size) return i;
-        b->rows = s.rows - rows_before;
+        if (p != r.end) return 0;
+        if (!counted) continue;
+        s.rows++;
+        if (r.key_length < 0) s.key_nulls++; else s.key_bytes += r.key_length;
+        if (r.value_length < 0) s.value_nulls++; else s.value_bytes += r.value_length;
+        if (r.timestamp < s.timestamp_min) s.timestamp_min = r.timestamp;
+        if (r.timestamp > s.timestamp_max) s.timestamp_max = r.timestamp;
     }
-    *out = s;
-    return -1;
+    if (p != b->body + b->body_size) return 0;
+    b->rows = s.rows - sizes->rows;
+    *sizes = s;
+    return 1;
+}
+
+static const Sizes NOTHING = {.timestamp_min = INT64_MAX, .timestamp_max = INT64_MIN};
+
+/* Measures batches up to the first bad one; returns how many are good. */
+EXPORT int64_t shoal_measure(Batch *batches, int64_t batch_count, Sizes *sizes)
+{
+    *sizes = NOTHING;
+    for (int64_t i = 0; i < batch_count; i++)
+        if (batches[i].body && !measure_batch(&batches[i], sizes)) return i;
+    return batch_count;
+}
+
+/* Lists the whole batches of all chunks, up to the first bad one; a cut last one is left out.
+ * With batches == NULL it only counts. Those which are not compressed are measured on the way,
+ * while they are in the cache. Returns how many there are, and in seen[] all their attributes
+ * or'ed together, then chunk and position of the bad one (-1 if there is none). */
+EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batches,
+                          int64_t check_crc, Sizes *sizes, int64_t *seen)
+{
+    int64_t found = 0;
+    seen[0] = 0;
+    if (sizes) *sizes = NOTHING;
+    for (int64_t c = 0; c < chunk_count; c++) {
+        const Chunk *chunk = &chunks[c];
+        for (int64_t position = 0; chunk->size - position >= LENGTH_FROM;) {
+            const uint8_t *p = chunk->data + position;
+            int64_t size = (int64_t)(int32_t)get32(p + 8) + LENGTH_FROM;
+            seen[1] = c;
+            seen[2] = position;
+            if (size < MESSAGE_SIZE_MIN) return found;
+            if (size > chunk->size - position) break;
+            if (size < HEADER_SIZE || p[16] != 2) return found;
+            if (batches) {
+                Batch *b = &batches[found];
+                if (!read_batch(chunk, position, size, b)) return found;
+                if (check_crc && shoal_crc32c(p + CRC_FROM, size - CRC_FROM) != get32(p + 17))
+                    return found;
+                if (sizes && b->body && !(b->attributes & CODEC) && !measure_batch(b, sizes))
+                    return found;
+                b->chunk = c;
+                seen[0] |= b->attributes;
+            }
+            found++;
+            position += size;
+        }
+    }
+    seen[1] = seen[2] = -1;
+    return found;
 }
 
 /* Arrow's layout of variable bytes: value i is data[offsets[i]:offsets[i+1]], null if bit i of
@@ -308,7 +317,7 @@ static void begin(const BinaryOut *column, int64_t rows)
     if (column->validity) memset(column->validity, 0, (size_t)(rows + 7) / 8);
 }
 
-/* Writes the columns of batches which measure() passed; the buffers are as large as it said.
+/* Writes the columns of measured batches into buffers of the measured size.
  * Returns the number of rows, or -1 if the batches changed in the meantime. */
 EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Sizes *sizes,
                             const ColumnsOut *out)

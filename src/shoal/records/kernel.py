@@ -15,7 +15,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 1
+VERSION: Final = 2
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -87,7 +87,7 @@ Cut = _structure("Cut", **_int64s("position size rows base_timestamp max_timesta
 _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_prepare": (None, [c_int64]),
     "shoal_crc32c": (c_uint32, [c_char_p, c_int64]),
-    "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p]),
+    "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),

@@ -202,6 +202,6 @@ def parse_body(body: bytes, header: BatchHeader) -> list[Fields] | None:
     )
     sizes = Sizes()
     pointer = ctypes.byref(batch)
-    if library.shoal_measure(pointer, 1, ctypes.byref(sizes)) >= 0:
+    if not library.shoal_measure(pointer, 1, ctypes.byref(sizes)):
         return None
     return list(zip(*_cut(library, pointer, 1, sizes, body), strict=False))
