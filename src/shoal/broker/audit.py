@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
+from time import gmtime, monotonic, strftime, time
 from typing import Any, Final, TextIO
 
 logger = logging.getLogger("shoal.audit")
@@ -45,9 +44,9 @@ class Audit:
         self._write(event, {key: _plain(value) for key, value in fields.items()})
 
     def _write(self, event: str, fields: dict[str, Any]) -> None:
-        line = json.dumps(
-            {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
-        )
+        now = time()
+        when = f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
+        line = json.dumps({"time": when, "event": event, **fields})
         logger.info("%s", line)
         if self._path is None:
             return

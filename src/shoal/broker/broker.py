@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import time_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.audit import Audit
 from shoal.broker.config import BrokerConfig
@@ -23,21 +22,22 @@ from shoal.broker.connection import Connection
 from shoal.broker.counters import Counters, LagProbe
 from shoal.broker.dispatch import Dispatch
 from shoal.broker.fetch_sessions import Sessions
-from shoal.broker.groups import Groups
 from shoal.broker.journal import FILE_NAME as JOURNAL_FILE
 from shoal.broker.journal import Entry, Journal
 from shoal.broker.partitions import Partition, Partitions, log_config
 from shoal.broker.sasl import ANONYMOUS, Session
 from shoal.broker.server import BoundListener, Server, bind
 from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
-from shoal.broker.users import FILE_NAME as USERS_FILE
-from shoal.broker.users import Users
 from shoal.broker.waiting import WaitingRoom
 from shoal.errors import BrokerError, ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
 from shoal.log.partition import Job
+
+if TYPE_CHECKING:
+    from shoal.broker.groups import Groups
+    from shoal.broker.users import Users
 
 logger = logging.getLogger("shoal.broker")
 
@@ -64,7 +64,7 @@ class Broker:
         self._shift_ms = 0
         self._path = Path(config.data_dir)
         self._pending_users: dict[str, str] = {}
-        self._decoy_secret = secrets.token_bytes(32)
+        self._decoy_secret = os.urandom(32)
         self._producer_ids = range(0)
         self._waiting_for_ids: deque[Callable[[int], None]] = deque()
         self._creating: dict[str, asyncio.Future[None]] = {}
@@ -123,9 +123,11 @@ class Broker:
         self.journal.rewrite(self.catalogue.entries())
         self.cluster_id = directory.meta["cluster.id"]
         self.audit = Audit(self._path)
-        self.users = Users(self._path / USERS_FILE)
-        for user, password in self._pending_users.items():
-            self.users.set_password(user, password)
+        self._users: Users | None = None
+        if self._pending_users or any(listener.sasl for listener in self.config.listeners):
+            for user, password in self._pending_users.items():
+                self.users.set_password(user, password)
+            self.users.names()
         self.syncer = Syncer(
             Durability(self.config.durability), post=self.loop.call_soon_threadsafe
         )
@@ -142,17 +144,10 @@ class Broker:
             in_background=self.in_background,
         )
         self.partitions.drop_strangers()
-        self.groups = Groups(
-            self.loop,
-            self.config.groups,
-            open_partition=self._offsets_partition,
-            syncer=self.syncer,
-            now_ms=self.now_ms,
-            reopen=self.partitions.reopen,
-        )
-        self.groups.load(
-            sorted(tp.partition for tp in directory.partitions if tp.topic == OFFSETS_TOPIC)
-        )
+        self._groups: Groups | None = None
+        numbers = sorted(tp.partition for tp in directory.partitions if tp.topic == OFFSETS_TOPIC)
+        if numbers:
+            self.groups.load(numbers)
         self.dispatch = Dispatch(self, limits.elements_per_request)
 
     def _adopt_topics(self, directory: LogDirectory) -> None:
@@ -234,7 +229,8 @@ class Broker:
 
     def _end_clockwork(self) -> None:
         self._probe.stop()
-        self.groups.stop()
+        if self._groups is not None:
+            self._groups.stop()
         for timer in self._timers:
             timer.cancel()
 
@@ -322,6 +318,32 @@ class Broker:
 
         self.spawn(run())
 
+    # --- parts that are made when first used: a broker that starts must not wait for them --------
+
+    @property
+    def groups(self) -> Groups:
+        """The group coordinators. Loading their code takes a third of a start."""
+        if self._groups is None:
+            from shoal.broker.groups import Groups
+
+            self._groups = Groups(
+                self.loop,
+                self.config.groups,
+                open_partition=self._offsets_partition,
+                syncer=self.syncer,
+                now_ms=self.now_ms,
+                reopen=self.partitions.reopen,
+            )
+        return self._groups
+
+    @property
+    def users(self) -> Users:
+        if self._users is None:
+            from shoal.broker.users import FILE_NAME, Users
+
+            self._users = Users(self._path / FILE_NAME)
+        return self._users
+
     # --- what handlers ask for ------------------------------------------------------------------
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
@@ -375,7 +397,7 @@ class Broker:
         return self.counters.snapshot() | {
             "topics": len(self.catalogue),
             "partitions_open": len(self.directory.partitions),
-            "groups": sum(len(s.coordinator.groups) for s in self.groups.shards.values()),
+            "groups": self._groups.count if self._groups is not None else 0,
             "fetch_sessions": len(self.fetch_sessions),
             "in_flight_bytes": self.server.in_flight_bytes,
             "sync_rounds": self.syncer.rounds,
@@ -415,7 +437,8 @@ class Broker:
         self.catalogue.replay(entry)
         if deleted is not None:
             self.partitions.delete(deleted)
-            self.groups.topics_deleted({deleted.name})
+            if self._groups is not None:
+                self._groups.topics_deleted({deleted.name})
         elif entry["kind"] == "configs":
             self.partitions.reconfigure(self.catalogue.get(entry["name"]))
         elif entry["kind"] == "broker_configs":

@@ -6,9 +6,9 @@ of partitions to read, ``FetchContext.worth_sending`` says which results the cli
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from collections.abc import Iterable
+from os import urandom
 from typing import Final, NamedTuple
 
 from shoal.errors import ErrorCode
@@ -120,10 +120,9 @@ class FetchContext(NamedTuple):
 class Sessions:
     """All sessions, at most ``limit`` of them; the longest unused one goes first."""
 
-    def __init__(self, limit: int, seed: int | None = None) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._random = random.Random(seed)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -176,7 +175,7 @@ class Sessions:
             del self._sessions[oldest.id]
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
-            session_id = self._random.randrange(1, _EPOCH_MAX)
+            session_id = int.from_bytes(urandom(4)) & _EPOCH_MAX
         session = Session(session_id, uses_topic_ids, now_ms)
         for partition in wanted:
             session.partitions[partition.key] = partition

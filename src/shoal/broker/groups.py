@@ -192,7 +192,7 @@ class Groups:
         reopen: Callable[[Partition], Partition],
     ) -> None:
         self._loop = loop
-        self._count = settings.offsets_partitions
+        self._shard_count = settings.offsets_partitions
         self._open_partition = open_partition
         self._syncer = syncer
         self._now_ms = now_ms
@@ -209,13 +209,17 @@ class Groups:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
 
+    @property
+    def count(self) -> int:
+        return sum(len(shard.coordinator.groups) for shard in self.shards.values())
+
     def load(self, numbers: Iterable[int]) -> None:
         """Load the shards whose partitions hold something."""
         for number in numbers:
             self._shard(number)
 
     def shard_of(self, group_id: str) -> Shard | ErrorCode:
-        return self._shard(partition_for(group_id, self._count))
+        return self._shard(partition_for(group_id, self._shard_count))
 
     def _shard(self, number: int) -> Shard | ErrorCode:
         found = self.shards.get(number)

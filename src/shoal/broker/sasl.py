@@ -7,12 +7,12 @@ by its certificate if not.
 
 from __future__ import annotations
 
-import secrets
-from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from shoal.broker.scram import AuthenticationRefusedError, Credential, ScramServer, parse_plain
-from shoal.broker.users import Users
+if TYPE_CHECKING:
+    from shoal.broker.scram import Credential, ScramServer
+    from shoal.broker.users import Users
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -23,13 +23,15 @@ class Stage(Enum):
     DONE = "done"
 
 
-@dataclass(slots=True)
 class PasswordCheck:
     """A plain password to be checked off the loop: deriving its key takes milliseconds."""
 
-    user: str
-    credential: Credential | None
-    password: str
+    __slots__ = ("credential", "password", "user")
+
+    def __init__(self, user: str, credential: Credential | None, password: str) -> None:
+        self.user = user
+        self.credential = credential
+        self.password = password
 
     def __repr__(self) -> str:
         return f"PasswordCheck({self.user!r})"
@@ -65,6 +67,11 @@ class Session:
 
     def step(self, token: bytes, users: Users, decoy_secret: bytes) -> bytes | PasswordCheck:
         """The reply to a token, or a password to be checked and then ``passed``."""
+        # Imported here: most brokers never see a token, and hashing libraries load slowly.
+        import secrets
+
+        from shoal.broker.scram import ScramServer, parse_plain
+
         if self.mechanism == "PLAIN":
             user, password = parse_plain(token)
             return PasswordCheck(user, users.any_of(user), password)
@@ -85,6 +92,3 @@ class Session:
     @property
     def claimed_user(self) -> str:
         return self._scram.user if self._scram is not None else ""
-
-
-__all__ = ["ANONYMOUS", "AuthenticationRefusedError", "PasswordCheck", "Session", "Stage"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.broker.sasl import AuthenticationRefusedError, PasswordCheck, Stage
-from shoal.broker.scram import password_matches
+from shoal.broker.sasl import PasswordCheck, Stage
+from shoal.broker.scram import AuthenticationRefusedError, password_matches
 from shoal.errors import ErrorCode
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
