@@ -10,7 +10,8 @@ every one of these files can be derived again or replaced by a safe default; the
     leader-epoch-checkpoint            0 ⏎ count ⏎ "epoch start_offset" per line
     partition.metadata                 version: 0 ⏎ topic_id: 22 characters
     meta.properties                    key=value lines
-    shoal.checkpoint                   ours: corrupt ranges and checksums of the indexes
+    shoal.checkpoint                   ours: corrupt ranges, and how far compaction came
+    shoal-index.checkpoint             ours: checksums of the index files
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
@@ -37,6 +38,7 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 STATE: Final = "shoal.checkpoint"
+SEALS: Final = "shoal-index.checkpoint"
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -155,39 +157,47 @@ class IndexSeal(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """What ``shoal.checkpoint`` holds."""
+    """What ``shoal.checkpoint`` holds: facts that the log itself does not tell."""
 
     corrupt: list[CorruptRange] = field(default_factory=list)
-    indexes: dict[int, IndexSeal] = field(default_factory=dict)
     cleaned_until: int = 0
     """Below this offset compaction may have left holes."""
 
 
 def encode_state(state: PartitionState) -> bytes:
-    body = json.dumps(
-        {
-            "version": 1,
-            "cleaned_until": state.cleaned_until,
-            "corrupt": [list(one) for one in state.corrupt],
-            "indexes": {str(base): list(seal) for base, seal in sorted(state.indexes.items())},
-        },
-        separators=(",", ":"),
-    ).encode()
-    return b"%08x %s\n" % (crc32(body), body)
+    corrupt = [list(one) for one in state.corrupt]
+    return _encode_json({"cleaned_until": state.cleaned_until, "corrupt": corrupt})
 
 
 def decode_state(data: bytes | None) -> PartitionState | None:
     """None if the file is missing, damaged or of a newer version."""
+    content = _decode_json(data)
+    if content is None:
+        return None
+    corrupt = [CorruptRange(*one) for one in content["corrupt"]]
+    return PartitionState(corrupt, content["cleaned_until"])
+
+
+def encode_seals(seals: Mapping[int, IndexSeal]) -> bytes:
+    return _encode_json({"indexes": {str(base): list(seal) for base, seal in seals.items()}})
+
+
+def decode_seals(data: bytes | None) -> dict[int, IndexSeal]:
+    """Empty if the file is missing or damaged: the indexes are then derived from the log."""
+    content = _decode_json(data) or {"indexes": {}}
+    return {int(base): IndexSeal(*seal) for base, seal in content["indexes"].items()}
+
+
+def _encode_json(content: dict[str, Any]) -> bytes:
+    body = json.dumps({"version": 1, **content}, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (crc32(body), body)
+
+
+def _decode_json(data: bytes | None) -> dict[str, Any] | None:
     if data is None or data[8:9] != b" " or not data.endswith(b"\n"):
         return None
     body = data[9:-1]
     if b"%08x" % crc32(body) != data[:8]:
         return None
-    content = json.loads(body)
-    if content.get("version") != 1:
-        return None
-    return PartitionState(
-        corrupt=[CorruptRange(*one) for one in content["corrupt"]],
-        indexes={int(base): IndexSeal(*seal) for base, seal in content["indexes"].items()},
-        cleaned_until=content["cleaned_until"],
-    )
+    content: dict[str, Any] = json.loads(body)
+    return content if content.get("version") == 1 else None

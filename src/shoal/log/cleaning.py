@@ -293,7 +293,7 @@ def _compact(log: PartitionLog, now_ms: int) -> Job:
     if log.state.cleaned_until < keys.end_offset:
         # From now on holes in the offsets below are no damage; recovery must know first.
         log.state.cleaned_until = keys.end_offset
-        yield log.state_writer(sync=True)
+        yield log.state_writer()
     for group in _groups(log, segments):
         if log.closed or log.fenced is not None:
             return
@@ -418,9 +418,9 @@ def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:
     for segment in group:
         for suffix in (".index", ".timeindex"):
             remove_if_there(log.disk, segment.path(suffix))
-    write = new.save_indexes(finished=True)[1]
+    write = new.save_indexes(finished=True)
     log.replace_segments(group, [new])
     new.unhold()
     yield write
-    yield log.state_writer(sync=False)
+    yield log.seals_writer()
     yield group.clear

@@ -18,11 +18,13 @@ from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
+    SEALS,
     STATE,
     CorruptRange,
     PartitionState,
     decode_epochs,
     decode_partition_metadata,
+    decode_seals,
     decode_state,
     encode_epochs,
     encode_partition_metadata,
@@ -164,6 +166,7 @@ class _Loader:
         self._finish_swaps()
         state = decode_state(read_file(self.disk, f"{self.directory}/{STATE}"))
         self.state = state or PartitionState()
+        self.seals = decode_seals(read_file(self.disk, f"{self.directory}/{SEALS}"))
         self._read_epochs()
         segments = self._find_segments(now_ms)
         end_offset = self._end_if_clean(segments) if self.known.clean else None
@@ -197,8 +200,8 @@ class _Loader:
         log.cleaned_offset = max(start_offset, min(self.known.cleaned_offset, end_offset))
         if epoch_changed:
             log.save_epochs()
-        if not self.report.clean:
-            log.state_writer(sync=True)()
+        if self.report.corrupt:
+            log.state_writer()()
         self.report.end_offset, self.report.leader_epoch = end_offset, log.leader_epoch
         return log, self.report
 
@@ -244,7 +247,7 @@ class _Loader:
                 base,
                 size=entry.size_bytes,
                 modified_ms=entry.modified_ms,
-                seal=self.state.indexes.get(base),
+                seal=self.seals.get(base),
                 index_interval_bytes=self.config.index_interval_bytes,
             )
             segment.bad = sorted(
@@ -258,7 +261,6 @@ class _Loader:
                 base = _base_of(entry.name, suffix)
                 if base is not None and base not in bases:
                     remove_if_there(self.disk, f"{self.directory}/{entry.name}")
-        self.state.indexes = {b: s for b, s in self.state.indexes.items() if b in bases}
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base in bases]
         return segments or [self._new_segment(self.known.start_offset, now_ms)]
 
@@ -426,17 +428,21 @@ class _Loader:
     def _load_producers(
         self, segments: list[Segment], end_offset: int
     ) -> tuple[Producers, list[int]]:
-        """From the newest snapshot that fits, and the batches behind it."""
+        """From the newest snapshot that fits, and the batches behind it.
+
+        After an unclean stop only a snapshot of synced data fits: another may count batches that
+        are lost, and a producer that sends them again must not be told they are stored.
+        """
+        limit = end_offset if self.report.clean else min(end_offset, self.known.recovery_point)
         found = [
             base
             for entry in self.disk.list(self.directory)
             if (base := _base_of(entry.name, ".snapshot")) is not None
         ]
         for base in found:
-            if base > end_offset:
-                # It describes a tail that is gone; kept, it would lie once the log has grown again.
+            if base > limit:
                 remove_if_there(self.disk, self._snapshot_path(base))
-        kept = sorted(base for base in found if base <= end_offset)
+        kept = sorted(base for base in found if base <= limit)
         producers, at = Producers(), 0
         for base in reversed(kept):
             data = read_file(self.disk, self._snapshot_path(base))

@@ -19,9 +19,11 @@ from uuid import UUID
 from shoal.errors import CorruptDataError, ErrorCode
 from shoal.log.checkpoints import (
     LEADER_EPOCHS,
+    SEALS,
     STATE,
     PartitionState,
     encode_epochs,
+    encode_seals,
     encode_state,
 )
 from shoal.log.config import Durability, LogConfig
@@ -370,13 +372,11 @@ class PartitionLog:
             now_ms=now_ms,
             index_interval_bytes=self.config.index_interval_bytes,
         )
-        seal, write = old.save_indexes(finished=True)
-        index_files = write()
+        index_files = old.save_indexes(finished=True)()
         snapshot = self._snapshot(self.end_offset)
         if snapshot is not None:
             replace_file(self.disk, *snapshot, sync=False)
-        self.state.indexes[old.base_offset] = seal
-        self.state_writer(sync=False)()
+        self.seals_writer()()
         self._files_to_sync += index_files
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -622,13 +622,8 @@ class PartitionLog:
         self._segments[at : at + len(old)] = new
         self._bases = [segment.base_offset for segment in self._segments]
         self._forget_segments({segment.base_offset for segment in old})
-        for segment in new:
-            if segment.seal is not None:
-                self.state.indexes[segment.base_offset] = segment.seal
 
     def _forget_segments(self, bases: set[int]) -> None:
-        for base in bases:
-            self.state.indexes.pop(base, None)
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base not in bases]
 
     # Small files
@@ -647,14 +642,13 @@ class PartitionLog:
         The content is fixed now; the work may run in any thread. ``finished`` is for closing.
         """
         self._checkpointed = self.start_offset, self.end_offset
-        writes = []
-        for segment in self._segments:
-            if segment is self.active or segment.seal is None:
-                seal, write = segment.save_indexes(finished=finished or segment is not self.active)
-                self.state.indexes[segment.base_offset] = seal
-                writes.append(write)
+        writes: list[Callable[[], object]] = [
+            segment.save_indexes(finished=finished or segment is not self.active)
+            for segment in self._segments
+            if segment is self.active or segment.seal is None
+        ]
+        writes.append(self.seals_writer())
         snapshot = self._snapshot(self.end_offset)
-        state = encode_state(self.state)
         epochs = encode_epochs(self.epochs.entries) if self._epochs_changed else None
         self._epochs_changed = False
         stale = self._drop_snapshots(keep=_SNAPSHOTS_KEPT)
@@ -664,7 +658,6 @@ class PartitionLog:
                 write()
             if snapshot is not None:
                 replace_file(self.disk, *snapshot, sync=False)
-            replace_file(self.disk, f"{self.directory}/{STATE}", state, sync=finished)
             if epochs is not None:
                 replace_file(self.disk, f"{self.directory}/{LEADER_EPOCHS}", epochs)
             for path in stale:
@@ -689,10 +682,16 @@ class PartitionLog:
         self._snapshots.difference_update(gone)
         return [f"{self.directory}/{file_name(offset, '.snapshot')}" for offset in gone]
 
-    def state_writer(self, *, sync: bool) -> Callable[[], None]:
-        """Work that saves the state as it is now."""
+    def state_writer(self) -> Callable[[], None]:
+        """Work that saves, durably, what the log itself does not tell."""
         content = encode_state(self.state)
-        return lambda: replace_file(self.disk, f"{self.directory}/{STATE}", content, sync=sync)
+        return lambda: replace_file(self.disk, f"{self.directory}/{STATE}", content)
+
+    def seals_writer(self) -> Callable[[], None]:
+        """Work that saves how the index files must look; no sync, for they can be derived."""
+        seals = {one.base_offset: one.seal for one in self._segments if one.seal is not None}
+        path, content = f"{self.directory}/{SEALS}", encode_seals(seals)
+        return lambda: replace_file(self.disk, path, content, sync=False)
 
     def save_epochs(self) -> None:
         """At once and durably: an epoch must be known before anything is written under it."""

@@ -289,8 +289,8 @@ class Segment:
         self.first_timestamp_ms = next(self.headers())[1].max_timestamp_ms
         return start
 
-    def save_indexes(self, *, finished: bool) -> tuple[IndexSeal, Callable[[], list[File]]]:
-        """The seal of the indexes as they are now, and the work that writes them.
+    def save_indexes(self, *, finished: bool) -> Callable[[], list[File]]:
+        """Seal the indexes as they are now, and return the work that writes them.
 
         ``finished`` adds the last time entry, as Kafka does when a segment is rolled or closed.
         """
@@ -320,7 +320,7 @@ class Segment:
                 files.append(file)
             return files
 
-        return self.seal, write
+        return write
 
     # Finding
 

@@ -37,7 +37,7 @@ class Write:
             content.extend(bytes(self.position - len(content)))
             return
         if self.position > len(content):
-            content.extend(bytes(self.position - len(content)))
+            content.extend(bytes(self.position - len(content)))  # a hole reads as zeros
         content[self.position : self.position + len(self.data)] = self.data
 
 
@@ -112,20 +112,24 @@ class SimFile:
     def write_at(self, position: int, data: Buffer) -> int:
         assert self._may_write, "opened for reading"
         limit = self._disk.called("write", self._path, len(data))
-        room = self._disk.free_bytes() + max(0, len(self._inode.content) - position)
+        size = len(self._inode.content)
+        room = self._disk.free_bytes() + max(0, size - position)
         taken = bytes(data)[: min(len(data), limit, max(0, room))]
         if not taken and len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._inode.change(Write(position, taken))
+        self._disk.used_bytes += len(self._inode.content) - size
         self._inode.modified_ms = self._disk.now_ms
-        self._disk.changed()
+        self._disk.changed(self._inode)
         return len(taken)
 
     def truncate(self, size: int) -> None:
         assert self._may_write, "opened for reading"
         self._disk.called("truncate", self._path)
+        before = len(self._inode.content)
         self._inode.change(Write(size, None))
-        self._disk.changed()
+        self._disk.used_bytes += size - before
+        self._disk.changed(self._inode)
 
     def sync(self) -> None:
         try:
@@ -166,6 +170,8 @@ class SimDisk:
         self.capacity_bytes = capacity_bytes
         self.now_ms = 0
         self.locks: set[str] = set()
+        self.newest: _Node | None = None
+        self.used_bytes = 0
         self._top = _Directory()
 
     # What subclasses may watch
@@ -174,8 +180,9 @@ class SimDisk:
         """Before every call; may raise, and says how many bytes a write may take."""
         return size
 
-    def changed(self) -> None:
-        """After every change."""
+    def changed(self, node: _Node | None = None) -> None:
+        """After every change; ``node`` is what changed, None if something became durable."""
+        self.newest = node
 
     # Disk
 
@@ -189,7 +196,7 @@ class SimDisk:
             node = _Inode()
             node.modified_ms = self.now_ms
             parent.change({name: node})
-            self.changed()
+            self.changed(parent)
         if isinstance(node, _Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         return SimFile(self, path, node, write=write)
@@ -210,7 +217,7 @@ class SimDisk:
         parent, name = self._parent(path)
         if name not in parent.names:
             parent.change({name: _Directory()})
-            self.changed()
+            self.changed(parent)
 
     def rename(self, source: str, target: str) -> None:
         self.called("rename", source)
@@ -219,16 +226,18 @@ class SimDisk:
         assert parent is target_parent, "names change within one directory only"
         if name not in parent.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._free(parent.names.get(target_name))
         parent.change({target_name: parent.names[name], name: None})
-        self.changed()
+        self.changed(parent)
 
     def remove(self, path: str) -> None:
         self.called("remove", path)
         parent, name = self._parent(path)
         if not isinstance(parent.names.get(name), _Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._free(parent.names[name])
         parent.change({name: None})
-        self.changed()
+        self.changed(parent)
 
     def remove_directory(self, path: str) -> None:
         self.called("remove_directory", path)
@@ -239,7 +248,7 @@ class SimDisk:
         if node.names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", path)
         parent.change({name: None})
-        self.changed()
+        self.changed(parent)
 
     def sync_directory(self, path: str = "") -> None:
         self.called("sync_directory", path)
@@ -250,7 +259,7 @@ class SimDisk:
         self.changed()
 
     def free_bytes(self) -> int:
-        return self.capacity_bytes - sum(len(node.content) for node in _inodes(self._top))
+        return self.capacity_bytes - self.used_bytes
 
     def total_bytes(self) -> int:
         return self.capacity_bytes
@@ -260,6 +269,10 @@ class SimDisk:
             raise DataDirectoryInUseError(f"another process uses {self.root}")
         self.locks.add(path)
         return _SimLock(self, path)
+
+    def _free(self, node: _Node | None) -> None:
+        if isinstance(node, _Inode):
+            self.used_bytes -= len(node.content)
 
     def _find(self, path: str) -> _Node | None:
         node: _Node | None = self._top
@@ -280,7 +293,9 @@ class SimDisk:
 
     def crash(self) -> SimDisk:
         """The disk after a power cut in which everything unsynced was lost."""
-        return _disk_of(_survivors(self._top, {}, {}), self)
+        disk = SimDisk.of(_survivors(self._top, {}, {}))
+        disk.capacity_bytes, disk.now_ms = self.capacity_bytes, self.now_ms
+        return disk
 
     def contents(self) -> dict[str, bytes]:
         """Every file as programs see it."""
@@ -306,20 +321,13 @@ class SimDisk:
             inode = _Inode()
             inode.content, inode.durable = bytearray(content), bytearray(content)
             directory.names[name] = directory.durable[name] = inode
+            self.used_bytes += len(content)
 
 
 def _entry(name: str, node: _Node) -> Entry:
     if isinstance(node, _Directory):
         return Entry(name, "directory", 0, 0)
     return Entry(name, "file", len(node.content), node.modified_ms)
-
-
-def _inodes(directory: _Directory) -> Iterator[_Inode]:
-    for node in directory.names.values():
-        if isinstance(node, _Inode):
-            yield node
-        else:
-            yield from _inodes(node)
 
 
 def _walk(directory: _Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
@@ -378,49 +386,56 @@ class RecordingDisk(SimDisk):
 
     on_change: Callable[[], None] | None = None
 
-    def changed(self) -> None:
+    def changed(self, node: _Node | None = None) -> None:
+        super().changed(node)
         if self.on_change is not None:
             self.on_change()
 
 
-def crash_images(disk: SimDisk, *, step: int = 1) -> Iterator[SimDisk]:
-    """The disks a power cut at this moment could leave.
+def crash_images(
+    disk: SimDisk, *, step: int = 1, everything: bool = False
+) -> Iterator[dict[str, bytes]]:
+    """What a power cut at this moment could leave, as files for ``SimDisk.of``.
 
-    Every unsynced file is looked at in turn, with all other unsynced changes kept, and with all
-    of them lost: its pending writes survive up to the n-th, the n-th torn at every ``step``-th
-    byte; or one in the middle is lost, or its space is there but blank. Changes of names survive
-    in order.
+    The latest change is looked at in every way, once with all other unsynced changes kept and once
+    with all of them lost: a write is torn at every ``step``-th byte, or one before it is lost, or
+    the space is there but not the data; names survive up to the n-th change. A caller who asks
+    after every change has then seen each change so. ``everything`` looks at all that is unsynced.
     """
-    files = [(inode, inode.pending) for inode in _all_inodes(disk._top) if inode.pending]
+    files = [inode for inode in _all_inodes(disk._top) if inode.pending]
     directories = [one for one in _all_directories(disk._top) if one.pending]
     for keep in (True, False):
         names = {id(one): len(one.pending) if keep else 0 for one in directories}
-        others = {id(inode): list(writes) if keep else [] for inode, writes in files}
-        yield _disk_of(_survivors(disk._top, others, names), disk)
+        others = {id(inode): list(inode.pending) if keep else [] for inode in files}
+        yield _survivors(disk._top, others, names)
         for directory in directories:
-            for count in range(len(directory.pending) + 1):
-                some = {**names, id(directory): count}
-                yield _disk_of(_survivors(disk._top, others, some), disk)
-        for inode, writes in files:
-            for kept in _survivals(writes, step):
-                yield _disk_of(_survivors(disk._top, {**others, id(inode): kept}, names), disk)
+            if everything or directory is disk.newest:
+                for count in range(len(directory.pending) + 1):
+                    yield _survivors(disk._top, others, {**names, id(directory): count})
+        for inode in files:
+            if everything or inode is disk.newest:
+                first = 0 if everything else len(inode.pending) - 1
+                for kept in _survivals(inode.pending, first, step):
+                    yield _survivors(disk._top, {**others, id(inode): kept}, names)
 
 
-def _survivals(writes: list[Write], step: int) -> Iterator[list[Write]]:
-    for count, write in enumerate(writes):
-        before = writes[:count]
+def _survivals(writes: list[Write], first: int, step: int) -> Iterator[list[Write]]:
+    for count in range(first, len(writes)):
+        write, before = writes[count], writes[:count]
         yield before
         if write.data is not None:
             for cut in range(1, len(write.data), step):
                 yield [*before, Write(write.position, write.data[:cut])]
-            # The file grew, the data did not arrive: all of it, or one sector.
-            yield [*before, Write(write.position, bytes(len(write.data)))]
+            # The file grew, the data did not arrive: all of it, or one sector. What was there
+            # before stays: a sector is old or new, never blank.
+            end = Write(write.position + len(write.data), b"")
+            yield [*before, end]
             for start in range(0, len(write.data), SECTOR):
-                hole = bytearray(write.data)
-                hole[start : start + SECTOR] = bytes(len(hole[start : start + SECTOR]))
-                yield [*before, Write(write.position, bytes(hole))]
-        if count + 1 < len(writes):
-            yield before + writes[count + 1 :]
+                rest = start + SECTOR
+                head = Write(write.position, write.data[:start])
+                yield [*before, head, end, Write(write.position + rest, write.data[rest:])]
+    for lost in range(len(writes) - 1):
+        yield writes[:lost] + writes[lost + 1 :]
 
 
 def _all_directories(top: _Directory) -> Iterator[_Directory]:
@@ -440,40 +455,19 @@ def _all_inodes(top: _Directory) -> Iterator[_Inode]:
 
 
 def _survivors(
-    directory: _Directory, writes: dict[int, list[Write]], names: dict[int, int]
-) -> dict[str, _Survivor]:
+    directory: _Directory, writes: dict[int, list[Write]], names: dict[int, int], prefix: str = ""
+) -> dict[str, bytes]:
     found = dict(directory.durable)
     for changes in directory.pending[: names.get(id(directory), 0)]:
         _rename(found, changes)
-    result: dict[str, _Survivor] = {}
+    result: dict[str, bytes] = {}
     for name, node in found.items():
         if isinstance(node, _Directory):
-            result[name] = _survivors(node, writes, names)
+            result[f"{prefix}{name}/"] = b""
+            result |= _survivors(node, writes, names, f"{prefix}{name}/")
         else:
             content = bytearray(node.durable)
             for write in writes.get(id(node), ()):
                 write.apply(content)
-            result[name] = bytes(content)
+            result[prefix + name] = bytes(content)
     return result
-
-
-_Survivor = bytes | dict[str, "_Survivor"]
-
-
-def _disk_of(tree: dict[str, _Survivor], like: SimDisk) -> SimDisk:
-    disk = SimDisk(capacity_bytes=like.capacity_bytes)
-    disk.now_ms = like.now_ms
-    _fill(disk._top, tree)
-    return disk
-
-
-def _fill(directory: _Directory, tree: dict[str, _Survivor]) -> None:
-    for name, content in tree.items():
-        node: _Node
-        if isinstance(content, dict):
-            node = _Directory()
-            _fill(node, content)
-        else:
-            node = _Inode()
-            node.content, node.durable = bytearray(content), bytearray(content)
-        directory.names[name] = directory.durable[name] = node
