@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
+from shoal.group import coordinator as coordinator_module
 from shoal.group.classic_rebalance import EMPTY_RETRY_MS
 from shoal.group.decision import EventKind
 from shoal.group.refusals import refuse, response_error
@@ -182,6 +183,18 @@ def test_a_new_id_that_is_not_stored_leaves_the_old_one_in_place() -> None:
     assert list(shell.group().members) == [again.member_id]
 
 
+def test_the_old_id_that_goes_on_still_has_to_show_life() -> None:
+    shell = Shell()
+    ticket = shell.send(join(instance_id="a"))
+    shell.settle()
+    shell.sync_all([shell.replies[ticket]])
+    shell.fail_appends_with = FULL
+    shell.ask(join(instance_id="a"))
+    shell.fail_appends_with = None
+    shell.advance(10_000)
+    assert shell.state() is GroupState.EMPTY
+
+
 # --- Offsets -------------------------------------------------------------------------------------
 
 
@@ -224,6 +237,16 @@ def test_offsets_that_could_not_be_expired_wait_for_the_next_time() -> None:
     shell.fail_appends_with = None
     shell.advance(600_000)
     assert fetched(shell, TP) == [-1]
+
+
+def test_an_expiry_that_fails_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_module, "EXPIRY_RECORDS_MAX", 1)
+    shell = Shell()
+    for group_id in ("a", "b", "c"):
+        shell.ask(commit({TP: 5}, group_id=group_id))
+    shell.fail_appends_with = FULL
+    shell.advance(7 * 86_400_000)
+    assert shell.coordinator.next_deadline() == shell.now_ms + 600_000
 
 
 # --- Replies that are not durable after all ------------------------------------------------------

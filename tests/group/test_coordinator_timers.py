@@ -173,6 +173,33 @@ def test_whose_sync_is_parked_need_not_send_heartbeats() -> None:
     assert follower in shell.group().members
 
 
+def test_a_member_whose_join_was_answered_has_its_session_and_no_more() -> None:
+    shell = Shell()
+    leader, follower = (shell.join_new()[0] for _ in range(2))
+    shell.settle()
+    shell.advance(SESSION_MS - 1)
+    shell.ask(heartbeat(leader, 1))
+    assert follower in shell.group().members
+    shell.advance(1)
+    assert list(shell.group().members) == [leader]
+
+
+def test_a_member_whose_sync_was_answered_has_its_session_and_no_more() -> None:
+    shell = Shell()
+    leader, follower = (shell.join_new()[0] for _ in range(2))
+    shell.settle()
+    shell.send(sync(follower, 1))
+    for _ in range(2):
+        shell.advance(SESSION_MS - 1)
+        shell.ask(heartbeat(leader, 1))
+    shell.ask(sync(leader, 1, [leader, follower]))
+    shell.advance(SESSION_MS - 1)
+    shell.ask(heartbeat(leader, 1))
+    assert follower in shell.group().members
+    shell.advance(1)
+    assert follower not in shell.group().members
+
+
 def test_a_new_member_may_wait_longer_than_its_session_but_not_for_ever() -> None:
     """KAFKA-9752: it cannot heartbeat, and may long be gone."""
     config = GroupConfig(group_new_member_join_timeout_ms=50_000)
@@ -318,6 +345,16 @@ def test_a_clock_that_jumps_expires_nobody(jump_ms: int) -> None:
     assert shell.state() is GroupState.STABLE
     shell.advance(1)
     assert shell.state() is GroupState.EMPTY, "and a silent one still goes"
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_jumps_does_not_keep_the_silent(jump_ms: int) -> None:
+    shell = Shell()
+    shell.stable_group(1)
+    shell.now_ms += jump_ms
+    shell.tick()
+    shell.advance(SESSION_MS)
+    assert shell.state() is GroupState.EMPTY
 
 
 @pytest.mark.parametrize("jump_ms", [-30 * DAY_MS, 30 * DAY_MS])

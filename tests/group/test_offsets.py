@@ -432,6 +432,7 @@ def test_a_group_with_nothing_but_an_open_transaction_stays() -> None:
     shell = Shell()
     shell.ask(txn_commit({TP: 7}))
     shell.advance(WEEK_MS + CHECK_MS)
+    assert shell.state() is GroupState.EMPTY
     end(shell, commit=True)
     assert fetched(shell, TP) == [7]
 
