@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.assign import hash_order
 from shoal.group.coordinator import partition_for
-from shoal.group.java_hash import JavaMap, java_order
+from shoal.group.java_hash import JavaMap, java_order, string_hash
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,11 @@ from shoal.group.java_hash import JavaMap, java_order
 )
 def test_a_group_is_where_kafka_looks_for_it(group_id: str, partition: int) -> None:
     assert partition_for(group_id, 50) == partition
+
+
+@given(st.text())
+def test_the_hash_is_the_one_the_assignors_use(text: str) -> None:
+    assert string_hash(text) == hash_order.string_hash(text)
 
 
 @given(st.text(), st.integers(1, 1000))

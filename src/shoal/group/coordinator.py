@@ -12,7 +12,7 @@ Decide, then replay. A call returns a ``Decision``; the shell does what it says:
             coordinator.replay_all(decision.journal, offset)
     queue(decision.replies)                                # sent in order, see below
 
-Two rules for the shell:
+Two rules for the shell (and ``journal.producer_of`` says which records make a transactional batch):
 
 * *Settle at once.* A journal is appended and replayed, or has failed, before the next call. How
   long it takes to become durable is another matter: many appends may be under way to the disk.
@@ -30,7 +30,8 @@ one that wrote them (``durable()``). What is parked, pending or timed is volatil
 Time. ``now_ms`` is the wall clock. Timers run on the coordinator's own time, which stands still
 while nobody calls: ``next_deadline`` is never further away than a pulse while sessions run, so a
 call that comes much later shows that the process was paused. Members could not be heard
-meanwhile, so nobody is expired for it. A clock that jumps is the same to us.
+meanwhile, so the pause does not count, and for one pulse after it nothing is due: what waits in
+the sockets is heard first. A clock that jumps is the same to us.
 """
 
 from __future__ import annotations

@@ -14,9 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from shoal.assign.hash_order import string_hash
-
 V = TypeVar("V")
+
+
+def string_hash(text: str) -> int:
+    """``String.hashCode`` as an unsigned 32-bit number.
+
+    ``shoal.assign`` has it too; but a broker starts without the assignors, and sooner.
+    """
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value
 
 
 def partition_for(group_id: str, count: int) -> int:
