@@ -27,17 +27,18 @@ static void release(BinaryOut column)
     free(column.validity);
 }
 
-static void encode(const ColumnsOut *c, const int32_t *header_counts, int64_t rows, int64_t limit)
+static void encode(const ColumnsOut *c, int64_t rows, int64_t limit)
 {
     TableIn t = {.rows = rows, .timestamps = c->timestamp, .key = binary_in(c->key),
-                 .value = binary_in(c->value), .header_counts = header_counts,
+                 .value = binary_in(c->value),
+                 .headers = {.offsets = c->header_offsets, .validity = c->header_validity},
                  .header_key = binary_in(c->header_key), .header_value = binary_in(c->header_value),
                  .limit_bytes = limit, .limit_rows = INT32_MAX, .seal = 1};
-    int64_t cursor[2] = {0, 0}, capacity = 64, seen[3];
-    while (cursor[0] < rows) {
+    int64_t next_row = 0, capacity = 64, seen[3];
+    while (next_row < rows) {
         uint8_t *out = exactly(capacity);
         Cut cuts[4];
-        int64_t count = shoal_encode(&t, cursor, out, capacity, cuts, 4);
+        int64_t count = shoal_encode(&t, &next_row, out, capacity, cuts, 4);
         if (count == 0) capacity = cuts[0].size;
         if (count > 0) { /* what was written must read */
             int64_t size = cuts[count - 1].position + cuts[count - 1].size;
@@ -81,8 +82,8 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
                       CUT_SIZE_MAX * sizes.headers) < 0)
             abort();
         free(format);
-        encode(&c, header_counts, rows, 1000);
-        encode(&c, header_counts, rows, INT32_MAX);
+        encode(&c, rows, 1000);
+        encode(&c, rows, INT32_MAX);
         free(c.offset);
         free(c.timestamp);
         free(c.partition);

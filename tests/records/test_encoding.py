@@ -256,19 +256,57 @@ def test_headers_of_a_slice_are_the_slice_s() -> None:
 
 
 @each_kernel
-def test_a_header_without_a_key_is_refused(kernel_name: str) -> None:
-    column = pa.array([[{"key": None, "value": b"1"}]], HEADERS)
+@pytest.mark.parametrize("pair", [{"key": None, "value": b"1"}, None])
+def test_a_header_without_a_key_is_refused(kernel_name: str, pair: Any) -> None:
+    column = pa.array([[pair]], HEADERS)
     with using(kernel_name), pytest.raises(ValueError, match="a header has no key"):
         encode_columns(None, [b""], headers=column)
 
 
+def test_what_lies_behind_a_null_row_of_headers_does_not_matter() -> None:
+    pairs = pa.array(
+        [{"key": "a", "value": b"1"}, {"key": None, "value": None}], HEADERS.value_type
+    )
+    column = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()), pairs, mask=pa.array([False, True])
+    )
+    batches = encode(None, [b"x", b"y"], headers=column)
+    assert [record.headers for record in rows(batches)] == [(("a", b"1"),), ()]
+
+
+@each_kernel
+def test_headers_of_another_type_are_refused(kernel_name: str) -> None:
+    with using(kernel_name), pytest.raises(TypeError, match="headers are list<struct<"):
+        encode_columns(None, [b""], headers=pa.array([["a"]]))
+
+
+def test_tables_without_rows_are_no_batches_whatever_columns_they_have() -> None:
+    empty = pa.array([], pa.binary())
+    times = pa.array([], pa.timestamp("us"))
+    assert encode(empty, empty, headers=arrow_headers([]), timestamps=times) == []
+    assert encode(empty, pa.array([None], pa.binary())[:0]) == []
+
+
+def test_columns_without_headers_have_none() -> None:
+    batches = encode(None, [b"a", b"b"], headers=arrow_headers([[], []]))
+    assert [record.headers for record in rows(batches)] == [(), ()]
+
+
 @needs_kernel
-def test_more_than_a_column_can_hold_has_to_be_encoded_in_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(encoding, "_COLUMN_BYTES_MAX", 100)
+def test_more_than_a_column_can_hold_has_to_be_encoded_in_parts() -> None:
+    large = bytes(2**20)  # the same one, many times over
     with using("c"), pytest.raises(ValueError, match="more than 2 GiB in one column"):
-        encode_columns(None, [b"x" * 101])
+        encode_columns(None, [large] * 2048)
+
+
+@needs_kernel
+def test_scratch_memory_is_used_again() -> None:
+    values = [b"x" * 1000] * 500
+    with using("c"):
+        encode_columns(None, values)
+        before = [id(spare) for spare in encoding._SPARE]
+        assert rows(encode_columns(None, values)) == rows(encode_columns(None, values))
+        assert [id(spare) for spare in encoding._SPARE] == before
 
 
 class _TooLarge:

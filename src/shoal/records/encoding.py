@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 1024 * 1024
 _ROWS_MAX: Final = 2**31 - 1  # offset deltas have 32 bits
-_COLUMN_BYTES_MAX: Final = 2**31 - 1  # and so have Arrow's offsets
 _TRANSACTIONAL: Final = 0x10
 _CUTS: Final = 256  # batches per call of the kernel
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RECORD_OVERHEAD_MAX: Final = 36
 _NO_KEY: Final = "a header has no key"
+_TOO_MUCH: Final = "more than 2 GiB in one column; encode it in parts"
 
 
 class Stamp(NamedTuple):
@@ -166,9 +167,9 @@ def _bytes_list(column: Any) -> Any:
 def _headers_list(column: Any) -> Any:
     if not _is_arrow(column):
         return column
-    rows = _whole(column).to_pylist()
-    headers = [[(header["key"], header["value"]) for header in row or ()] for row in rows]
-    if any(key is None for row in headers for key, _ in row):
+    rows = _arrow_lists(column).to_pylist()
+    headers = [[tuple(header.values()) for header in row or () if header] for row in rows]
+    if _lacks_key(_arrow_lists(column).flatten()):
         raise ValueError(_NO_KEY)
     return headers
 
@@ -238,6 +239,8 @@ def _table(keys: Any, values: Any, timestamps: Any, headers: Any, timestamp_ms: 
     rows = _same_length([len(column) for column in given if column is not None])
     columns = TableIn(rows=rows, fixed_timestamp=timestamp_ms)
     table = _Table(columns, 0, [])
+    if not rows:
+        return table
     total = _point(table, columns.key, keys) + _point(table, columns.value, values)
     if timestamps is not None:
         columns.timestamps = _timestamps(table, timestamps, timestamp_ms)
@@ -252,19 +255,21 @@ def _point(table: _Table, place: Any, column: Any) -> int:
         return 0
     if _is_arrow(column):
         return _point_arrow(table, place, _arrow_binary(column))
-    nulls = [row for row, value in enumerate(column) if value is None]
-    if len(nulls) == len(column):
-        return 0
-    if nulls:
+    try:
+        ends = array("i", accumulate(map(len, column), initial=0))
+    except TypeError:  # None has no length
+        nulls = [row for row, value in enumerate(column) if value is None]
+        if len(nulls) == len(column):
+            return 0
         validity = bytearray(b"\xff" * (len(column) // 8 + 1))
         for row in nulls:
             validity[row >> 3] &= ~(1 << (row & 7))
         place.validity = _address(table, validity)
-        column = [value or b"" for value in column]
+        return _point(table, place, [b"" if value is None else value for value in column])
+    except OverflowError:
+        raise ValueError(_TOO_MUCH) from None
     data = b"".join(column)
-    if len(data) > _COLUMN_BYTES_MAX:
-        raise ValueError("more than 2 GiB in one column; encode it in parts")
-    place.offsets = _address(table, array("i", accumulate(map(len, column), initial=0)))
+    place.offsets = _address(table, ends)
     place.data = _address(table, data)
     return len(data)
 
@@ -275,15 +280,20 @@ def _address(table: _Table, data: Any) -> int:
 
 
 def _point_arrow(table: _Table, place: Any, column: Any) -> int:
+    if not len(column):
+        return 0  # it may have no buffers at all
+    _point_offsets(table, place, column)
+    data = column.buffers()[2]
+    place.data = data.address if data else None
+    return data.size if data else 0
+
+
+def _point_offsets(table: _Table, place: Any, column: Any) -> None:
     table.alive.append(column)
-    validity, offsets, data = column.buffers()
+    validity, offsets = column.buffers()[:2]
     if column.null_count:
         place.validity, place.first_bit = validity.address, column.offset
-    if not len(column):
-        return 0
     place.offsets = offsets.address + 4 * column.offset
-    place.data = data.address if data else None
-    return sum(buffer.size for buffer in (data,) if buffer)
 
 
 def _timestamps(table: _Table, column: Any, timestamp_ms: int) -> int:
@@ -298,18 +308,18 @@ def _timestamps(table: _Table, column: Any, timestamp_ms: int) -> int:
 def _point_headers(table: _Table, column: Any) -> int:
     columns = table.columns
     if _is_arrow(column):
-        whole = _whole(column)
-        pairs = whole.flatten()
-        names, contents = (_arrow_binary(part) for part in pairs.flatten())
-        if names.null_count:
+        whole = _arrow_lists(column)
+        names, contents = (_arrow_binary(whole.values.field(i)) for i in (0, 1))
+        # A missing key does no harm in a row which is null as a whole: flatten() leaves those out.
+        if whole.values.null_count + names.null_count and _lacks_key(whole.flatten()):
             raise ValueError(_NO_KEY)
-        counts: Any = whole.value_lengths().fill_null(0).to_numpy()
+        _point_offsets(table, columns.headers, whole)
     else:
         flat = list(chain.from_iterable(column))
         names = [name.encode() for name, _ in flat]
         contents = [content for _, content in flat]
-        counts = array("i", map(len, column))
-    columns.header_counts = _address(table, counts)
+        ends = array("i", accumulate(map(len, column), initial=0))
+        columns.headers.offsets = _address(table, ends)
     size = _point(table, columns.header_key, names) + _point(table, columns.header_value, contents)
     return size + 10 * len(names)
 
@@ -325,14 +335,19 @@ def _encode_native(
     columns.producer_id, columns.producer_epoch = stamp.producer_id, stamp.producer_epoch
     columns.base_offset, columns.base_sequence = stamp.base_offset, stamp.base_sequence
     room = min(HEADER_SIZE + table.data_bytes, max(limits.size_bytes, _SCRATCH_BYTES))
-    scratch = bytearray(room)
-    cursor = (ctypes.c_int64 * 2)()
-    cuts = (Cut * _CUTS)()
-    while cursor[0] < columns.rows:
-        row = cursor[0]
+    scratch = _scratch(room)
+    next_row = ctypes.c_int64()
+    cuts = (Cut * min(_CUTS, columns.rows + 1))()
+    while next_row.value < columns.rows:
+        row = next_row.value
         out = ctypes.c_char.from_buffer(scratch)
         count = library.shoal_encode(
-            ctypes.byref(columns), cursor, ctypes.byref(out), len(scratch), cuts, _CUTS
+            ctypes.byref(columns),
+            ctypes.byref(next_row),
+            ctypes.byref(out),
+            len(scratch),
+            cuts,
+            len(cuts),
         )
         if count < 0:
             raise ValueError("timestamps lie more than 2^63 ms apart")
@@ -346,6 +361,21 @@ def _encode_native(
                 batch = _packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
             yield range(row, row + cut.rows), bytes(batch)
             row += cut.rows
+    if len(scratch) == _SCRATCH_BYTES:
+        _SPARE.append(scratch)
+
+
+_SPARE: Final[deque[bytearray]] = deque(maxlen=2)
+
+
+def _scratch(size: int) -> bytearray:
+    """Room to encode into. One that was used before is in memory and need not be zeroed."""
+    if size <= _SCRATCH_BYTES // 8:
+        return bytearray(size)
+    try:
+        return _SPARE.pop() if size <= _SCRATCH_BYTES else bytearray(size)
+    except IndexError:
+        return bytearray(_SCRATCH_BYTES)
 
 
 # Arrow columns ------------------------------------------------------------------------------
@@ -357,7 +387,7 @@ def _whole(column: Any) -> Any:
         return column
     column = column.combine_chunks()
     if hasattr(column, "chunks"):
-        raise ValueError("more than 2 GiB in one column; encode it in parts")
+        raise ValueError(_TOO_MUCH)
     return column
 
 
@@ -378,6 +408,19 @@ def _arrow_binary(column: Any) -> Any:
     raise TypeError(f"a column of {kind} cannot be written; cast it to binary or string")
 
 
+def _arrow_lists(column: Any) -> Any:
+    import pyarrow as pa
+
+    column = _whole(column)
+    if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
+        raise TypeError(f"headers are list<struct<key: string, value: binary>>, not {column.type}")
+    return column
+
+
+def _lacks_key(pairs: Any) -> bool:
+    return bool(pairs.null_count or pairs.field(0).null_count)
+
+
 _PER_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
 
@@ -391,7 +434,10 @@ def _arrow_millis(column: Any, timestamp_ms: int) -> Any:
         times, per = _PER_MS[column.type.unit]
     elif not pa.types.is_int64(column.type):
         raise TypeError(f"a column of {column.type} is no timestamp; int64 counts as milliseconds")
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    millis = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) * times // per
-    millis[missing] = timestamp_ms
+    millis = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if (times, per) != (1, 1):
+        millis = millis * times // per
+    if column.null_count:
+        millis = millis.copy()
+        millis[column.is_null().to_numpy(zero_copy_only=False)] = timestamp_ms
     return millis

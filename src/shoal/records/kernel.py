@@ -15,7 +15,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 2
+VERSION: Final = 3
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -74,7 +74,7 @@ TableIn = _structure(
     fixed_timestamp=c_int64,
     key=BinaryIn,
     value=BinaryIn,
-    header_counts=c_void_p,
+    headers=BinaryIn,
     header_key=BinaryIn,
     header_value=BinaryIn,
     **_int64s(

@@ -25,6 +25,13 @@ typedef struct { /* Arrow's layout; offsets == NULL: every value is null */
     int64_t first_bit;              /* of validity, for arrays which are slices */
 } BinaryIn;
 
+static inline int is_null(const BinaryIn *column, int64_t i)
+{
+    int64_t bit = column->first_bit + i;
+    return !column->offsets ||
+           (column->validity && !(column->validity[bit >> 3] >> (bit & 7) & 1));
+}
+
 typedef struct {
     const uint8_t *bytes;
     int64_t length;
@@ -32,9 +39,7 @@ typedef struct {
 
 static inline Bytes value_at(const BinaryIn *column, int64_t i)
 {
-    int64_t bit = column->first_bit + i;
-    if (!column->offsets || (column->validity && !(column->validity[bit >> 3] >> (bit & 7) & 1)))
-        return (Bytes){NULL, -1};
+    if (is_null(column, i)) return (Bytes){NULL, -1};
     int32_t start = column->offsets[i];
     return (Bytes){column->data + start, column->offsets[i + 1] - start};
 }
@@ -57,7 +62,7 @@ typedef struct {
     const int64_t *timestamps; /* NULL: all are fixed_timestamp */
     int64_t fixed_timestamp;
     BinaryIn key, value;
-    const int32_t *header_counts; /* per row; NULL: no headers */
+    BinaryIn headers; /* data is not used: offsets count in the two columns which follow */
     BinaryIn header_key, header_value;
     /* A batch ends before it would pass one of these; a batch of one record may be larger. */
     int64_t limit_bytes, limit_rows;
@@ -88,13 +93,13 @@ static void put_header(uint8_t *p, const TableIn *t, int64_t row, const Cut *cut
     put32(p + 17, shoal_crc32c(p + CRC_FROM, cut->size - CRC_FROM));
 }
 
-/* Fills `out` with whole batches from cursor = {row, header} on, which moves behind the last one
- * written, and lists them in cuts. Returns their number; 0 with cuts[0].size set if the next
- * batch needs more room than there is; -1 if a timestamp lies too far from its batch's first. */
-EXPORT int64_t shoal_encode(const TableIn *t, int64_t *cursor, uint8_t *out, int64_t capacity,
+/* Fills `out` with whole batches from *next_row on, which moves behind the last one written, and
+ * lists them in cuts. Returns their number; 0 with cuts[0].size set if the next batch needs more
+ * room than there is; -1 if a timestamp lies too far from its batch's first. */
+EXPORT int64_t shoal_encode(const TableIn *t, int64_t *next_row, uint8_t *out, int64_t capacity,
                             Cut *cuts, int64_t cut_limit)
 {
-    int64_t count = 0, position = 0, row = cursor[0], header = cursor[1];
+    int64_t count = 0, position = 0, row = *next_row;
     while (row < t->rows && count < cut_limit) {
         const int64_t first = row;
         uint8_t *p = out + position + HEADER_SIZE;
@@ -104,10 +109,14 @@ EXPORT int64_t shoal_encode(const TableIn *t, int64_t *cursor, uint8_t *out, int
             int64_t timestamp = t->timestamps ? t->timestamps[row] : base, delta;
             if (__builtin_sub_overflow(timestamp, base, &delta)) return -1;
             Bytes key = value_at(&t->key, row), value = value_at(&t->value, row);
-            int64_t headers = t->header_counts ? t->header_counts[row] : 0;
+            int64_t header = 0, header_end = 0;
+            if (!is_null(&t->headers, row)) {
+                header = t->headers.offsets[row];
+                header_end = t->headers.offsets[row + 1];
+            }
             int64_t length = 1 + number_size(delta) + number_size(row - first) + bytes_size(key) +
-                             bytes_size(value) + number_size(headers);
-            for (int64_t h = header; h < header + headers; h++)
+                             bytes_size(value) + number_size(header_end - header);
+            for (int64_t h = header; h < header_end; h++)
                 length += bytes_size(value_at(&t->header_key, h)) +
                           bytes_size(value_at(&t->header_value, h));
             int64_t record_size = number_size(length) + length;
@@ -123,8 +132,8 @@ EXPORT int64_t shoal_encode(const TableIn *t, int64_t *cursor, uint8_t *out, int
             p = put_number(p, row - first);
             p = put_value(p, key);
             p = put_value(p, value);
-            p = put_number(p, headers);
-            for (; headers > 0; headers--, header++) {
+            p = put_number(p, header_end - header);
+            for (; header < header_end; header++) {
                 p = put_value(p, value_at(&t->header_key, header));
                 p = put_value(p, value_at(&t->header_value, header));
             }
@@ -134,8 +143,7 @@ EXPORT int64_t shoal_encode(const TableIn *t, int64_t *cursor, uint8_t *out, int
         *cut = (Cut){position, size, row - first, base, max};
         if (t->seal) put_header(out + position, t, first, cut);
         position += size;
-        cursor[0] = row;
-        cursor[1] = header;
+        *next_row = row;
     }
     return count;
 }
