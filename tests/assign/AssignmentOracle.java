@@ -182,7 +182,9 @@ public class AssignmentOracle {
         Map<Uuid, Integer> counts = new HashMap<>();
         for (Iterator<Map.Entry<String, JsonNode>> each = scenario.get("topics").fields(); each.hasNext();) {
             Map.Entry<String, JsonNode> topic = each.next();
-            Uuid id = Uuid.fromString(scenario.get("topicIds").get(topic.getKey()).asText());
+            // The name of a topic is its id, as 32 hexadecimal digits.
+            Uuid id = new Uuid(Long.parseUnsignedLong(topic.getKey().substring(0, 16), 16),
+                Long.parseUnsignedLong(topic.getKey().substring(16), 16));
             ids.put(topic.getKey(), id);
             names.put(id, topic.getKey());
             counts.put(id, topic.getValue().asInt());
@@ -196,7 +198,8 @@ public class AssignmentOracle {
             subscriptions.add(topics);
             Map<Uuid, Set<Integer>> owned = new HashMap<>();
             for (TopicPartition tp : partitions(member.get("owned"))) {
-                owned.computeIfAbsent(ids.get(tp.topic()), key -> new HashSet<>()).add(tp.partition());
+                owned.putIfAbsent(ids.get(tp.topic()), new HashSet<>());
+                owned.get(ids.get(tp.topic())).add(tp.partition());
                 owners.computeIfAbsent(ids.get(tp.topic()), key -> new HashMap<>())
                     .put(tp.partition(), member.get("id").asText());
             }

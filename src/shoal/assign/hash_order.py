@@ -11,7 +11,7 @@ or more colliding keys in a table of 64 or more) are not imitated; it takes host
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _MASK = 0xFFFFFFFF
 _FIRST_CAPACITY = 16
@@ -65,6 +65,14 @@ def _capacity(count: int) -> int:
     return capacity
 
 
+def _copied_capacity(count: int) -> int:
+    """Of ``new HashSet<>(other)``, which leaves room where growing one by one would not."""
+    capacity = _FIRST_CAPACITY
+    while capacity < count * 4 // 3 + 1:
+        capacity *= 2
+    return capacity
+
+
 def put_order(keys: Sequence[str]) -> list[str]:
     """Distinct keys in the order a ``HashMap`` walks them after ``put`` in this order."""
     mask = _capacity(len(keys)) - 1
@@ -75,6 +83,31 @@ def put_order(keys: Sequence[str]) -> list[str]:
         if order is not None:
             return [keys[index] for index in order]
     return sorted(keys, key=lambda key: _spread(string_hash(key)) & mask)
+
+
+def id_order(topic_ids: Collection[bytes], *, copied: bool = False) -> list[bytes]:
+    """Topic ids in the order a ``HashMap<Uuid, …>`` walks them, or a set copied from another."""
+    mask = (_copied_capacity if copied else _capacity)(len(topic_ids)) - 1
+    return sorted(topic_ids, key=lambda topic_id: _spread(_uuid_hash(topic_id)) & mask)
+
+
+def number_order(numbers: Collection[int]) -> list[int]:
+    """Partition numbers in the order a ``HashSet<Integer>`` walks them."""
+    mask = _capacity(len(numbers)) - 1
+    return sorted(numbers, key=lambda number: _spread(number) & mask)
+
+
+def id_key(topic_id: bytes) -> tuple[int, int]:
+    """Sort key equal to ``Uuid.compareTo``: by two signed halves."""
+    return (
+        int.from_bytes(topic_id[:8], "big", signed=True),
+        int.from_bytes(topic_id[8:], "big", signed=True),
+    )
+
+
+def _uuid_hash(topic_id: bytes) -> int:
+    both = int.from_bytes(topic_id[:8], "big") ^ int.from_bytes(topic_id[8:], "big")
+    return (both >> 32) ^ (both & _MASK)
 
 
 def compute_order(keys: Iterable[str]) -> list[str]:

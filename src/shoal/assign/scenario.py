@@ -78,33 +78,52 @@ def metadata_of(topics: Mapping[str, Any]) -> ClusterMetadata:
 
 def subscription_of(member: Mapping[str, Any]) -> Subscription:
     """A member's subscription, user data encoded as the member itself would have."""
-    user_data = None
-    sticky = member.get("sticky")
-    if member.get("userData") is not None:
-        user_data = bytes.fromhex(_field(member, "userData", str))
-    elif sticky is not None:
-        user_data = encode_sticky(_partitions(sticky, "owned"), _field(sticky, "generation", int))
-    elif member.get("coopGen") is not None:
-        user_data = encode_generation(_field(member, "coopGen", int))
-    generation = member.get("generation", -1)
+    topics = _field(member, "topics", list)
+    if not all(isinstance(topic, str) for topic in topics):
+        raise ValueError("'topics' must be a list of strings")
+    generation = _field(member, "generation", int, default=-1)
     return Subscription(
-        topics=tuple(_field(member, "topics", list)),
-        user_data=user_data,
+        topics=tuple(topics),
+        user_data=_user_data(member),
         owned_partitions=_partitions(member, "owned"),
-        group_instance_id=member.get("instance"),
-        generation_id=generation if generation is not None and generation >= 0 else None,
-        rack_id=member.get("rack"),
+        group_instance_id=_field(member, "instance", str, default=None),
+        generation_id=generation if generation >= 0 else None,
+        rack_id=_field(member, "rack", str, default=None),
     )
 
 
+def _user_data(member: Mapping[str, Any]) -> bytes | None:
+    if "userData" in member:
+        return bytes.fromhex(_field(member, "userData", str))
+    if "sticky" in member:
+        sticky = _field(member, "sticky", dict)
+        return encode_sticky(_partitions(sticky, "owned"), _field(sticky, "generation", int))
+    if "coopGen" in member:
+        return encode_generation(_field(member, "coopGen", int))
+    return None
+
+
 def _partitions(holder: Mapping[str, Any], name: str) -> tuple[TopicPartition, ...]:
-    try:
-        return tuple([TopicPartition(str(t), int(p)) for t, p in holder.get(name) or ()])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a list of [topic, partition] pairs") from error
+    partitions = []
+    for pair in _field(holder, name, list, default=[]):
+        match pair:
+            case [str(topic), int(partition)] if -(1 << 31) <= partition < 1 << 31:
+                partitions.append(TopicPartition(topic, partition))
+            case _:
+                raise ValueError(f"{name!r} must be a list of [topic, partition] pairs")
+    return tuple(partitions)
 
 
-def _field(holder: Mapping[str, Any], name: str, kind: type) -> Any:
-    if not isinstance(holder.get(name), kind):
-        raise ValueError(f"{name!r} is missing or no {kind.__name__}")
-    return holder[name]
+_WORDS = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+_NEEDED: Any = object()
+
+
+def _field(holder: Mapping[str, Any], name: str, kind: type, default: Any = _NEEDED) -> Any:
+    value = holder.get(name, default)
+    if value is _NEEDED:
+        raise ValueError(f"{name!r} is missing")
+    if value is default or (value is None and default is None):
+        return default
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{name!r} must be {_WORDS[kind]}")
+    return value
