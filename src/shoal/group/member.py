@@ -15,10 +15,8 @@ How to drive it::
     perform(member.tick(now))                      # not later than member.next_deadline()
     perform(member.receive(ticket, response, now)) # an answer to a Send
     perform(member.connection_lost(now))           # the connection to the coordinator broke
-    perform(member.coordinator_found(now))         # FindCoordinator succeeded
-    perform(member.coordinator_not_found(code, now))
+    perform(member.coordinator_found(now))         # or coordinator_not_found(code, now)
     perform(member.update_metadata(topics, now))   # every Metadata response (member.wanted_topics)
-    perform(member.positions_committed(verdict, now))
 
     # the user's thread, inside poll(), for as long as it waits there:
     perform(member.subscribe(topics, now))
@@ -32,11 +30,13 @@ There is at most one step in a list, and it is the last entry. While a callback 
 goes on ticking: heartbeats do not stop for user code.
 
 A commit is not the member's business, but whom to commit as is: ``commit_as()`` gives the
-identity or the verdict why not, ``commit_answered(code, sent_as, now)`` says what an answer means.
+identity or the verdict why not, ``commit_answered(code, sent_as, now)`` says what an answer means,
+and ``positions_committed(verdict, now)`` goes on after a ``CommitPositions``. If a connection
+breaks, the member hears of it before anything else is done about it.
 
-Two things differ from Kafka's Java client on purpose. A late answer to a commit of an *older*
-generation never throws a member out of its new one. And a fenced static member raises at every
-poll: joining again would fence the process which took its place, back and forth.
+Two things differ from Kafka's Java client. A late answer to a commit of an *older* generation
+never throws a member out of its new one. And a fenced static member raises at every poll: joining
+again would fence the process which took its place, back and forth.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Member:
         )
         self._callbacks = CallbackRun()
         self._group_metadata = self._session.identity(NO_GENERATION)
-        self._is_closed = False
+        self.is_closed = False
 
         self._phase = _Phase.IDLE
         self._is_fresh = False  # a pattern was matched since the last JoinGroup
@@ -159,18 +159,14 @@ class Member:
         return self.protocol is RebalanceProtocol.EAGER and self._phase is _Phase.COMMITTING
 
     @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    @property
     def has_left(self) -> bool:
         """Closed, and nothing is on its way any more."""
-        return self._is_closed and self._session.link.is_idle and self._phase is not _Phase.LEAVING
+        return self.is_closed and self._session.link.is_idle and self._phase is not _Phase.LEAVING
 
     @property
     def wants_poll(self) -> bool:
         """Whether ``poll`` would do something: wake up a user who waits in poll."""
-        if self._is_closed or not self._interest.is_subscribed:
+        if self.is_closed or not self._interest.is_subscribed:
             return False
         if self._session.failure is not None or self._callbacks.is_interrupted:
             return True
@@ -216,7 +212,7 @@ class Member:
         return self._subscribed(now_ms, [])
 
     def _subscribed(self, now_ms: int, out: list[Output]) -> list[Output]:
-        assert not self._is_closed
+        assert not self.is_closed
         if self._phase is _Phase.REFRESHING:
             self._phase = _Phase.IDLE
         self._session.link.want(now_ms, out)
@@ -239,13 +235,13 @@ class Member:
 
     def close(self, now_ms: int) -> list[Output]:
         """Like ``unsubscribe``, and for ever."""
-        self._is_closed = True
+        self.is_closed = True
         return self.unsubscribe(now_ms)
 
     def _left(self, now_ms: int, out: list[Output]) -> None:
         self._phase = _Phase.IDLE
         self._interest.clear()
-        why = "the consumer is being closed" if self._is_closed else "the consumer unsubscribed"
+        why = "the consumer is being closed" if self.is_closed else "the consumer unsubscribed"
         self._session.leave(why, now_ms, out)
         self._session.link.unwant()
 
@@ -255,11 +251,12 @@ class Member:
 
     def poll(self, now_ms: int) -> list[Output]:
         """The user is here: callbacks may run, and the poll interval starts anew."""
+        if self.is_closed or not self._interest.is_subscribed:
+            return []
         out: list[Output] = []
-        if self._is_closed or not self._interest.is_subscribed:
-            return out
         session = self._session
         session.polled(now_ms, out)
+        self._settled(out)
         if session.failure is not None:
             out.append(Failed(session.failure))
             if not session.is_fenced:
@@ -280,15 +277,13 @@ class Member:
                 self._commit.poll(out)
             case _Phase.JOINING if self._session.progress is Progress.SYNCED:
                 self._adopt(now_ms, out)
-            case _:
-                pass
 
     def callback_done(self, now_ms: int, error: Exception | None = None) -> list[Output]:
         """The callback of the last step has run; gives what comes next."""
-        out: list[Output] = []
         step = self._callbacks.done(error)
         if step is None:  # the callback itself unsubscribed: its step is void
-            return out
+            return []
+        out: list[Output] = []
         if not isinstance(step, Assigned):
             gone = set(step.partitions)
             self._session.owned = tuple(tp for tp in self._session.owned if tp not in gone)
@@ -476,14 +471,16 @@ class Member:
     def _settled(self, out: list[Output]) -> list[Output]:
         """The session may have been thrown out of the group, or have given a join up."""
         session = self._session
-        is_void = {
-            _Phase.JOINING: session.progress is Progress.NONE,
-            _Phase.COMMITTING: session.generation.is_reset,
-            # Lost partitions do not wait for metadata.
-            _Phase.REFRESHING: session.generation.is_reset and bool(session.owned),
-        }
-        if is_void.get(self._phase, False):
-            self._phase = _Phase.IDLE
+        is_out = session.generation.is_reset and not session.is_prepared
+        match self._phase:
+            case _Phase.JOINING if session.progress is Progress.NONE:
+                self._phase = _Phase.IDLE
+            # Lost partitions wait neither for metadata nor for a callback to be run again.
+            case _Phase.REFRESHING | _Phase.COMMITTING if is_out and session.owned:
+                self._phase = _Phase.IDLE
+            case _Phase.REVOKING | _Phase.GIVING_UP if is_out and self._callbacks.is_interrupted:
+                self._phase = _Phase.IDLE
+                self._callbacks.drop()
         return out
 
     # --- commits -------------------------------------------------------------------------------

@@ -121,6 +121,11 @@ class CallbackRun:
         assert self._step is not None
         self.start(self._step, out)
 
+    def drop(self) -> None:
+        """An interrupted callback will not be run again: something else happened meanwhile."""
+        self._step = None
+        self.is_interrupted = False
+
     def done(self, error: Exception | None) -> CallbackStep | None:
         """The step that is finished; ``None`` if the callback itself unsubscribed."""
         step, self._step = self._step, None

@@ -131,6 +131,11 @@ class SimulatedCluster:
             answer = refusal(request, ErrorCode.NOT_COORDINATOR, version)
             connection.answer((ticket, answer))
             return
+        if self.coordinator.phase is not Phase.ACTIVE:
+            # While it loads it answers whatever keeps members patient; none of it is a promise.
+            answer = refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+            connection.answer((ticket, answer))
+            return
         full_ticket = (connection, ticket)
         self._watcher.asked(request, full_ticket, self.moment())
         decision = self.coordinator.handle(
@@ -152,6 +157,7 @@ class SimulatedCluster:
         if decision.journal and self.disk_is_full:
             code = self._random.choice((ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT))
             decision = self.coordinator.append_failed(decision, code, self._now_ms())
+            self._watcher.append_failed(self.coordinator.group(self._group_id), self.moment())
         elif decision.journal:
             offset = self.journal.append(decision.journal)
             self.coordinator.replay_all(decision.journal, offset)
@@ -315,9 +321,6 @@ class SimulatedCluster:
         self._shift_ms += jump_ms
         self._pauses += 1
 
-    def compact(self, *, drop_tombstones: bool) -> None:
-        self.journal.compact(drop_tombstones=drop_tombstones)
-
     def delete_topic(self, topic: str) -> None:
         self.topics.delete(topic)
         if self._is_serving() and not self._is_paused() and not self.disk_is_full:
@@ -332,7 +335,7 @@ class SimulatedCluster:
             self._watcher.compared(self.coordinator, rebuilt)
 
     def heal(self) -> None:
-        self.disk_is_full = self.next_sync_fails = False
+        self.next_sync_fails = False
         self._end_pause()
 
     def _end_pause(self) -> None:

@@ -30,7 +30,9 @@ from shoal.testing.clock import VirtualClock
 from shoal.testing.invariants import Violation, Watcher, demand
 from shoal.testing.network import Network
 from shoal.testing.simulated_cluster import SimulatedCluster, SimulatedTopics
-from shoal.testing.simulated_consumer import ConsumerSettings, SimulatedConsumer
+from shoal.testing.simulated_consumer import SimulatedConsumer
+from shoal.testing.simulated_engine import ConsumerSettings
+from shoal.testing.simulated_faults import go_wrong
 from shoal.testing.swarm import Fault, FaultKind, Scenario
 from shoal.types import TopicPartition
 
@@ -117,9 +119,9 @@ class Simulation:
         )
         self.cluster.disk_delay_ms = scenario.disk_delay_ms
         self._started = 0
-        self._assignor_errors = 0
+        self.assignor_errors = 0
         for _ in range(scenario.members):
-            self.clock.at(self.random.randrange(3_000), self._start_consumer)
+            self.clock.at(self.random.randrange(3_000), self.start_consumer)
         self.clock.at(0, self._produce)
         self.clock.at(_VERIFY_EVERY_MS, self._verify)
         for fault in faults:
@@ -129,7 +131,8 @@ class Simulation:
 
     def run(self) -> Report:
         """Both phases, and then everybody goes home."""
-        self.run_until(self.scenario.duration_ms)
+        # One more, for what was to happen in the last moment.
+        self.run_until(self.scenario.duration_ms + 1)
         self._heal()
         healing_ms = self._converge()
         self._stay_quiet()
@@ -170,16 +173,15 @@ class Simulation:
     def _heal(self) -> None:
         self.note("world", "heals")
         self.cluster.heal()
-        self.network.delay_ms_max = 5
-        self.cluster.disk_delay_ms = 0
-        self._assignor_errors = 0
-        for topic, partitions in self.scenario.topics.items():
-            if topic not in self.topics.counts:
-                self.topics.create(topic, partitions)
+        self.restore_network()
+        self.restore_disk()
+        self.assignor_errors = 0
+        for topic in self.scenario.topics:
+            self.create_topic(topic)
         for consumer in self.consumers:
             consumer.heal()
         if not self.alive:
-            self._start_consumer(None)
+            self.start_consumer()
 
     def _converge(self) -> int:
         """G8: stable within the longest chain of timeouts that a ghost can cause."""
@@ -203,6 +205,9 @@ class Simulation:
             return "there is no group"
         if group.state is not GroupState.STABLE:
             return f"the group is {group.state_name}"
+        for consumer in self.consumers:
+            if consumer.is_alive and consumer.is_busy:
+                return f"{consumer.name} has something to do"
         for consumer in self.alive:
             member = consumer.member
             if member.state is not MemberState.STABLE or member.wants_poll:
@@ -268,7 +273,7 @@ class Simulation:
             self.cluster.verify()
             self.clock.after(_VERIFY_EVERY_MS, self._verify)
 
-    def _start_consumer(self, instance_id: str | None) -> None:
+    def start_consumer(self, instance_id: str | None = None) -> None:
         """``None`` draws whether it is a static one."""
         if len(self.alive) >= self.scenario.members_max:
             return
@@ -304,8 +309,8 @@ class Simulation:
         )
 
     def take_assignor_error(self) -> bool:
-        if self._assignor_errors:
-            self._assignor_errors -= 1
+        if self.assignor_errors:
+            self.assignor_errors -= 1
             return True
         return False
 
@@ -314,184 +319,15 @@ class Simulation:
     def _go_wrong(self, fault: Fault) -> None:
         self.counts[fault.kind] += 1
         self.note("world", str(fault))
-        # Whatever lasts ends with the first phase.
-        amount_ms = min(fault.amount_ms, self.remaining_ms())
-        _FAULTS[fault.kind](self, fault.pick, amount_ms)
+        go_wrong(self, fault)
 
-    def _target(self, pick: int) -> SimulatedConsumer | None:
-        alive = self.alive
-        return alive[pick % len(alive)] if alive else None
-
-    def _cut(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            # Most breaks are noticed at once, some only when patience runs out.
-            notice_ms = amount_ms if pick % 5 == 0 else 1 + pick % 20
-            late_ms = amount_ms if pick % 3 == 0 else 0
-            consumer.cut(survivors=pick % 4, late_ms=late_ms, notice_ms=notice_ms)
-
-    def _slow_network(self, _: int, amount_ms: int) -> None:
-        self.network.delay_ms_max = 2_000
-        self.clock.after(amount_ms, self._restore_network)
-
-    def _restore_network(self, _: None) -> None:
+    def restore_network(self, _: None = None) -> None:
         self.network.delay_ms_max = 5 if self.is_over else self.scenario.network_delay_ms
 
-    def _crash(self, pick: int, amount_ms: int) -> None:
-        self.cluster.crash(kept=pick % 3, down_ms=amount_ms, moves=pick % 2 == 0)
-
-    def _fail_over(self, _: int, amount_ms: int) -> None:
-        self.cluster.fail_over(down_ms=amount_ms)
-
-    def _fail_sync(self, _pick: int, _amount_ms: int) -> None:
-        self.cluster.next_sync_fails = True
-
-    def _fill_disk(self, _: int, amount_ms: int) -> None:
-        self.cluster.disk_is_full = True
-        self.clock.after(amount_ms, self._empty_disk)
-
-    def _empty_disk(self, _: None) -> None:
+    def restore_disk(self, _: None = None) -> None:
         self.cluster.disk_is_full = False
-
-    def _slow_disk(self, _: int, amount_ms: int) -> None:
-        self.cluster.disk_delay_ms = 2_000
-        self.clock.after(amount_ms, self._restore_disk)
-
-    def _restore_disk(self, _: None) -> None:
         self.cluster.disk_delay_ms = 0 if self.is_over else self.scenario.disk_delay_ms
 
-    def _compact(self, pick: int, _: int) -> None:
-        self.cluster.compact(drop_tombstones=pick % 2 == 0)
-
-    def _pause_broker(self, _: int, amount_ms: int) -> None:
-        self.cluster.pause(amount_ms)
-
-    def _jump(self, pick: int, _: int) -> None:
-        # As far as ten days, which is more than offsets are kept.
-        jump_ms = pick % 864_000_000
-        self.cluster.jump(jump_ms if pick % 2 == 0 else -jump_ms)
-
-    def _pause(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.pause(amount_ms)
-
-    def _stall(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.stalled_until_ms = self.clock.now_ms + amount_ms
-
-    def _slow_callback(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.next_callback_ms = amount_ms
-
-    def _raise_in_callback(self, pick: int, _: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.next_callback_raises = True
-
-    def _wake_callback(self, pick: int, _: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.next_callback_is_woken = True
-
-    def _break_assignor(self, _pick: int, _amount_ms: int) -> None:
-        self._assignor_errors += 1
-
-    def _die(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.die()
-            self.clock.after(amount_ms, self._start_consumer)
-
-    def _leave(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.do(consumer.close)
-            self.clock.after(amount_ms, self._start_consumer)
-
-    def _arrive(self, _pick: int, _amount_ms: int) -> None:
-        self._start_consumer(None)
-
-    def _restart(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.die()
-            self.clock.after(
-                amount_ms, self._start_consumer, consumer.settings.config.group_instance_id
-            )
-
-    def _clone(self, pick: int, _: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None and consumer.settings.config.group_instance_id is not None:
-            self._start_consumer(consumer.settings.config.group_instance_id)
-
-    def _resubscribe(self, pick: int, _: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None and self.remaining_ms() > 10_000:
-            topics = list(self.scenario.topics)
-            chosen = topics[: 1 + pick % len(topics)]
-            consumer.do(lambda: consumer.subscribe(chosen))
-            # In the end everybody wants everything, so that everything must be read.
-            back_ms = self.remaining_ms() - 5_000
-            self.clock.after(back_ms, lambda _: consumer.do(lambda: consumer.subscribe(topics)))
-
-    def _unsubscribe(self, pick: int, amount_ms: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            topics = list(self.scenario.topics)
-            consumer.do(consumer.unsubscribe)
-            self.clock.after(amount_ms, lambda _: consumer.do(lambda: consumer.subscribe(topics)))
-
-    def _enforce(self, pick: int, _: int) -> None:
-        consumer = self._target(pick)
-        if consumer is not None:
-            consumer.do(lambda: consumer.member.enforce_rebalance("simulated"))
-
-    def _add_partitions(self, pick: int, _: int) -> None:
-        topics = list(self.topics.counts)
-        if topics:
-            topic = topics[pick % len(topics)]
-            self.topics.grow(topic, self.topics.counts[topic] + 1)
-
-    def _recreate(self, pick: int, amount_ms: int) -> None:
-        topics = list(self.topics.counts)
-        if topics:
-            topic = topics[pick % len(topics)]
-            self.cluster.delete_topic(topic)
-            self.clock.after(amount_ms, self._create, topic)
-
-    def _create(self, topic: str) -> None:
+    def create_topic(self, topic: str) -> None:
         if topic not in self.topics.counts:
             self.topics.create(topic, self.scenario.topics[topic])
-
-
-_FAULTS: Final = {
-    FaultKind.CUT: Simulation._cut,
-    FaultKind.SLOW_NETWORK: Simulation._slow_network,
-    FaultKind.CRASH: Simulation._crash,
-    FaultKind.FAILOVER: Simulation._fail_over,
-    FaultKind.SYNC_ERROR: Simulation._fail_sync,
-    FaultKind.DISK_FULL: Simulation._fill_disk,
-    FaultKind.SLOW_DISK: Simulation._slow_disk,
-    FaultKind.COMPACTION: Simulation._compact,
-    FaultKind.BROKER_PAUSE: Simulation._pause_broker,
-    FaultKind.CLOCK_JUMP: Simulation._jump,
-    FaultKind.PAUSE: Simulation._pause,
-    FaultKind.STALL: Simulation._stall,
-    FaultKind.SLOW_CALLBACK: Simulation._slow_callback,
-    FaultKind.CALLBACK_ERROR: Simulation._raise_in_callback,
-    FaultKind.WAKEUP: Simulation._wake_callback,
-    FaultKind.ASSIGNOR_ERROR: Simulation._break_assignor,
-    FaultKind.DEATH: Simulation._die,
-    FaultKind.LEAVE: Simulation._leave,
-    FaultKind.ARRIVAL: Simulation._arrive,
-    FaultKind.RESTART: Simulation._restart,
-    FaultKind.CLONE: Simulation._clone,
-    FaultKind.RESUBSCRIBE: Simulation._resubscribe,
-    FaultKind.UNSUBSCRIBE: Simulation._unsubscribe,
-    FaultKind.ENFORCE: Simulation._enforce,
-    FaultKind.PARTITIONS: Simulation._add_partitions,
-    FaultKind.RECREATION: Simulation._recreate,
-}
