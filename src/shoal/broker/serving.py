@@ -49,6 +49,8 @@ def set_up_logging(level: str, log_format: str) -> None:
 
 def run(config: BrokerConfig, *, json_output: bool = False) -> None:
     """Serve until a signal says stop."""
+    # A sync that is done must get through to a busy loop: 5 ms, the default, is a sync's own time.
+    sys.setswitchinterval(0.001)
     asyncio.run(_serve(config, json_output=json_output))
 
 

@@ -1,0 +1,1 @@
+"""Kills, pauses and cuts under load, checked by history."""
