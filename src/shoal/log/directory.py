@@ -322,6 +322,7 @@ class LogDirectory:
                 cleaned_offset=old.cleaned_offset,
             )
         log, report = self._load_partition(topic_partition, known, now_ms)
+        self.disk.sync_directory()  # it may have been fenced before its name was durable
         if old is not None:
             log.on_advance = old.on_advance
             log.config = old.config

@@ -446,7 +446,7 @@ class _Loader:
         producers, at = Producers(), 0
         for base in reversed(kept):
             data = read_file(self.disk, self._snapshot_path(base))
-            loaded = Producers.decode(data) if data is not None else None
+            loaded = Producers.decode(data, base) if data is not None else None
             if loaded is not None:
                 producers, at = loaded, base
                 break

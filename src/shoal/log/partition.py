@@ -670,7 +670,7 @@ class PartitionLog:
             return None
         self.producers.changed = False
         self._snapshots.add(offset)
-        return f"{self.directory}/{file_name(offset, '.snapshot')}", self.producers.encode()
+        return f"{self.directory}/{file_name(offset, '.snapshot')}", self.producers.encode(offset)
 
     def _drop_snapshots(self, *, keep: int | None = None, below: int | None = None) -> list[str]:
         """Forget old snapshots, never the newest; returns their paths."""

@@ -9,7 +9,8 @@ Snapshot file, big endian (``%020d.snapshot``, named after the offset it describ
     i32 last sequence, i64 last offset, i32 offset delta, i64 timestamp, i32 coordinator epoch,
     i64 first offset of the open transaction
 That is Kafka's file, which knows only the last batch of a producer. Ours goes on (Kafka's reader
-stops after the entries): "SHOL", then per producer in the same order u8 count and that many
+stops after the entries): "SHOL", i64 the offset again, then per producer in the same order u8
+count and that many
     i32 first sequence, i32 last sequence, i64 last offset, i32 offset delta, i64 timestamp
 """
 
@@ -30,6 +31,7 @@ _MAX_SEQUENCE: Final = 2**31 - 1
 _HEAD = Struct(">hI")
 _ENTRY = Struct(">qhiqiqiq")
 _TAIL_MAGIC: Final = b"SHOL"
+_TAIL = Struct(">4sq")
 _BATCH = Struct(">iiqiq")
 
 
@@ -137,8 +139,8 @@ class Producers:
         self.changed = self.changed or bool(gone)
         return len(gone)
 
-    def encode(self) -> bytes:
-        """The snapshot file of this state."""
+    def encode(self, offset: int) -> bytes:
+        """The snapshot file of this state, which the log had at ``offset``."""
         entries = list(self.entries.values())
         parts: list[bytes] = []
         for entry in entries:
@@ -156,7 +158,7 @@ class Producers:
                     -1 if transaction is None else transaction,
                 )
             )
-        parts.append(_TAIL_MAGIC)
+        parts.append(_TAIL.pack(_TAIL_MAGIC, offset))
         for entry in entries:
             parts.append(bytes([len(entry.batches)]))
             parts.extend(_BATCH.pack(*batch) for batch in entry.batches)
@@ -164,8 +166,8 @@ class Producers:
         return _HEAD.pack(1, crc32c(body)) + body
 
     @classmethod
-    def decode(cls, data: bytes) -> Producers | None:
-        """State from a snapshot, Kafka's or ours; None if it is damaged."""
+    def decode(cls, data: bytes, offset: int) -> Producers | None:
+        """State from a snapshot, Kafka's or ours; None if it is damaged or of another offset."""
         try:
             version, crc = _HEAD.unpack_from(data)
             if version != 1 or crc32c(memoryview(data)[_HEAD.size :]) != crc:
@@ -177,7 +179,8 @@ class Producers:
                 entry = _read_entry(data, position)
                 found.entries[entry.producer_id] = entry
                 position += _ENTRY.size
-            _read_tail(data, position, list(found.entries.values()))
+            if not _read_tail(data, position, offset, list(found.entries.values())):
+                return None
         except (struct_error, IndexError):
             return None
         return found
@@ -196,10 +199,13 @@ def _read_entry(data: bytes, position: int) -> ProducerEntry:
     return entry
 
 
-def _read_tail(data: bytes, position: int, entries: list[ProducerEntry]) -> None:
-    if data[position : position + 4] != _TAIL_MAGIC:
-        return
-    position += 4
+def _read_tail(data: bytes, position: int, offset: int, entries: list[ProducerEntry]) -> bool:
+    if position == len(data):
+        return True  # Kafka's own ends here
+    magic, described = _TAIL.unpack_from(data, position)
+    if magic != _TAIL_MAGIC or described != offset:
+        return False
+    position += _TAIL.size
     for entry in entries:
         count = data[position]
         position += 1
@@ -208,6 +214,7 @@ def _read_tail(data: bytes, position: int, entries: list[ProducerEntry]) -> None
             for index in range(count)
         ]
         position += count * _BATCH.size
+    return True
 
 
 def next_sequence(sequence: int) -> int:

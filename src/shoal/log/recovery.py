@@ -28,7 +28,7 @@ _WINDOW: Final = 1 << 20
 _PREFIX: Final = Struct(">qi")
 _MAGIC_AT: Final = 16
 _OFFSET_STEP_MAX: Final = 2**31
-#: How many places that look like a batch are followed to the end of the file.
+#: How many batches inside a bad one are followed to its end.
 _CANDIDATES_MAX: Final = 64
 
 
@@ -158,28 +158,28 @@ class _Segment:
     def find_good(self, position: int, offset: int) -> tuple[int, int] | None:
         """Position and offset of the next good batch behind a bad one at ``position``.
 
-        Records may hold anything, whole batches of another log included. So a good batch
-        *inside* the bad one counts only if good batches go on from there to the end of the file.
+        Records may hold anything, whole batches of another log included. So a good batch *inside*
+        the bad one counts only if good batches go on from there to where the bad one ends by its
+        own word, or to the end of the file: then that word, its length, is what is bad.
         """
-        inside_until = self._claimed_end(position)
-        header = self._plausible(inside_until, offset)
-        if header is not None:
-            return inside_until, header.base_offset
-        for count, (start, header) in enumerate(self._candidates(position + 1, offset)):
-            if start >= inside_until or self._runs_to_the_end(start, header):
+        claimed_end = min(self._claimed_end(position), self._size)
+        followed = 0
+        for start, header in self._candidates(position + 1, offset):
+            if start >= claimed_end:
                 return start, header.base_offset
-            if count >= _CANDIDATES_MAX:
-                break
+            if followed < _CANDIDATES_MAX:
+                followed += 1
+                if self._runs_to(claimed_end, start, header):
+                    return start, header.base_offset
         return None
 
     def _claimed_end(self, position: int) -> int:
-        """Where a bad batch ends by its own word, if its header is worth anything."""
+        """Where a bad batch ends by its own word, if it is worth anything."""
         data, at = self._window(position, HEADER_SIZE)
-        try:
-            size = read_header(data, at).size_bytes
-        except CorruptDataError:
+        if len(data) - at < _PREFIX.size:
             return position
-        return position + size
+        length: int = _PREFIX.unpack_from(data, at)[1]
+        return position + max(0, length)
 
     def _plausible(self, position: int, offset: int) -> BatchHeader | None:
         """A good batch here whose offset can follow."""
@@ -208,10 +208,10 @@ class _Segment:
                 at = block.find(2, at + 1)
             start += _WINDOW
 
-    def _runs_to_the_end(self, position: int, header: BatchHeader) -> bool:
+    def _runs_to(self, end: int, position: int, header: BatchHeader) -> bool:
         while True:
             position += header.size_bytes
-            if position == self._size:
+            if position >= end:
                 return True
             following = self.batch_at(position, header.next_offset)
             if not isinstance(following, BatchHeader):

@@ -273,7 +273,11 @@ class Segment:
         say of the part before it is exact, the largest timestamp included.
         """
         index, times = self.index, self.times
-        start = index.floor_position(position)
+        start = index.floor_position(min(position, self.size - 1)) if self.size else 0
+        try:
+            first_timestamp_ms = next(self.headers())[1].max_timestamp_ms if start else None
+        except CorruptDataError:
+            start = 0
         if start == 0:
             self.forget_entries()
             return 0
@@ -286,7 +290,7 @@ class Segment:
             self.offset_of_max_timestamp = self.base_offset + relative_offset
         else:
             self.max_timestamp_ms, self.offset_of_max_timestamp = -1, self.base_offset
-        self.first_timestamp_ms = next(self.headers())[1].max_timestamp_ms
+        self.first_timestamp_ms = first_timestamp_ms
         return start
 
     def save_indexes(self, *, finished: bool) -> Callable[[], list[File]]:

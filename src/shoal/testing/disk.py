@@ -365,6 +365,10 @@ class FailingDisk(SimDisk):
         self.hits = 0
         self._counts: dict[str, int] = {}
 
+    def count(self, call: str) -> int:
+        """How often a call was made so far."""
+        return self._counts.get(call, 0)
+
     def called(self, call: str, path: str, size: int = 0) -> int:
         count = self._counts[call] = self._counts.get(call, 0) + 1
         fault = self.fault
