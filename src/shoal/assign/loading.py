@@ -100,8 +100,8 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 def _load_one(given: AssignorLike) -> Assignor:
     if isinstance(given, str):
-        return _made(_by_name(given), given)
-    return _made(given, getattr(given, "__name__", repr(given)))
+        return _made(_by_name(given), name=given)
+    return _made(given, name=None)
 
 
 def _by_name(name: str) -> object:
@@ -118,16 +118,17 @@ def _by_name(name: str) -> object:
     raise ValueError(f"no assignor is called {name!r}; known: {known}")
 
 
-def _made(given: object, name: str) -> Assignor:
+def _made(given: object, *, name: str | None) -> Assignor:
     made = given() if isinstance(given, type) else given
     if isinstance(made, Assignor):
         return made
     if callable(made) and not isinstance(given, type):
         function: Callable[..., Mapping[str, Iterable[TopicPartition]]] = made
-        return FunctionAssignor(function, name if isinstance(given, str) else None)
+        return FunctionAssignor(function, name)
     raise TypeError(
-        f"{name} is no assignor: it needs name, version, supported_protocols, "
-        "subscription_user_data, assign and on_assignment, or to be a plain function"
+        f"{name or getattr(given, '__name__', given)} is no assignor: it needs name, version, "
+        "supported_protocols, subscription_user_data, assign and on_assignment, or to be a plain "
+        "function"
     )
 
 
