@@ -123,6 +123,26 @@ class RangeReader:
         """
         from shoal.records.columns import iter_columns
 
+        for chunks in self.read_chunks(
+            ranges,
+            fetch_max_bytes=fetch_max_bytes,
+            max_partition_fetch_bytes=max_partition_fetch_bytes,
+            timeout=timeout,
+        ):
+            yield from iter_columns(chunks, columns=columns, max_bytes=max_bytes, max_rows=max_rows)
+
+    def read_chunks(
+        self,
+        ranges: Ranges,
+        *,
+        fetch_max_bytes: int = 50 * _MIB,
+        max_partition_fetch_bytes: int = 4 * _MIB,
+        timeout: float | None = None,
+    ) -> Iterator[list[ChunkLike]]:
+        """As ``read``, but the batches as they came, for who needs their headers.
+
+        A chunk's first and last batch may hold records outside of its range.
+        """
         for tp, (start, end) in ranges.items():
             if not 0 <= start <= end:
                 raise ValueError(f"[{start}, {end}) is not a range of {tp}")
@@ -131,9 +151,7 @@ class RangeReader:
         stream = self._engine.call(_open(self._cluster, plan))
         try:
             while (chunks := self._engine.call(stream.next())) is not None:
-                yield from iter_columns(
-                    chunks, columns=columns, max_bytes=max_bytes, max_rows=max_rows
-                )
+                yield chunks
         finally:
             if self._engine.is_running:
                 self._engine.call(stream.close())

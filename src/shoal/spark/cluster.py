@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from shoal.client.cluster import Cluster
-from shoal.client.config import ConnectionConfig, ConsumerConfig, ProducerConfig
+from shoal.client.config import AdminConfig, ConnectionConfig, ConsumerConfig, ProducerConfig
 from shoal.client.engine import Engine
 from shoal.client.links import Links
 from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
@@ -42,14 +42,14 @@ BATCH_ROWS_MAX: Final = 50_000
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 """Spark converts Arrow batches row by row; beyond this size nothing is gained (docs/spark.md)."""
 
-_INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__shoal_sink")
 
 
 class Connection:
     """One cluster, seen from one process."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self._config = ConsumerConfig.from_properties(properties)
+    def __init__(self, config: ConnectionConfig) -> None:
+        self._config = config
         self._engine = Engine("shoal-spark")
         self._cluster = self._engine.call(_open(self._config))
         self._reader = RangeReader(self._config)
@@ -60,12 +60,35 @@ class Connection:
         return self._engine.call(work)
 
     @property
+    def admin_config(self) -> AdminConfig:
+        """The same cluster for an admin client."""
+        return AdminConfig(**_shared(self._config))
+
+    @property
     def cluster(self) -> Cluster:
         return self._cluster
 
     @property
     def reader(self) -> RangeReader:
         return self._reader
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time, or an end (EARLIEST, LATEST), per partition."""
+
+        async def ask() -> dict[TopicPartition, int | None]:
+            found = await list_offsets(self._cluster, wanted, Deadline(TIMEOUT_S))
+            return {tp: None if one is None else one.offset for tp, one in found.items()}
+
+        return self._engine.call(ask())
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic as they are now."""
+
+        async def ask() -> int:
+            metadata = await self._cluster.topics([topic], Deadline(TIMEOUT_S))
+            return len(metadata.topics[topic].partitions)
+
+        return [TopicPartition(topic, number) for number in range(self._engine.call(ask()))]
 
     def produce(
         self,
@@ -74,8 +97,7 @@ class Connection:
     ) -> None:
         """Write records and wait until every one is acknowledged."""
         if self._producer is None:
-            shared = {field.name: getattr(self._config, field.name) for field in _SHARED}
-            self._producer = Producer(ProducerConfig(**shared, acks="all"))
+            self._producer = Producer(ProducerConfig(**_shared(self._config), acks="all"))
         producer = self._producer
         sent = [
             producer.send(topic, value, key, headers=headers) for key, value, headers in records
@@ -93,7 +115,28 @@ class Connection:
         self._engine.stop()
 
 
-_SHARED: Final = fields(ConnectionConfig)
+def source_config(properties: Mapping[str, str]) -> ConnectionConfig:
+    """The settings of a read.
+
+    Raises:
+        ConfigError: a setting is unknown, or is one that a read could not keep.
+    """
+    config = ConsumerConfig.from_properties(properties)
+    if config.isolation_level != "read_uncommitted":
+        raise ConfigError(
+            f"option kafka.isolation.level={config.isolation_level} is not known here: "
+            "records of aborted transactions are shown too"
+        )
+    return config
+
+
+def sink_config(properties: Mapping[str, str]) -> ConnectionConfig:
+    """The connection settings among those of a write."""
+    return ConnectionConfig(**_shared(ProducerConfig.from_properties(properties)))
+
+
+def _shared(config: ConnectionConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(ConnectionConfig)}
 
 
 async def _open(config: ConnectionConfig) -> Cluster:
@@ -148,18 +191,11 @@ class ClusterStock:
         return self._ends(tps, LATEST)
 
     def _ends(self, tps: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        found = self._offsets(dict.fromkeys(tps, which))
+        found = self._connection.offsets(dict.fromkeys(tps, which))
         return {tp: 0 if offset is None else offset for tp, offset in found.items()}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._offsets(times_ms)
-
-    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        async def ask() -> dict[TopicPartition, int | None]:
-            found = await list_offsets(self._connection.cluster, wanted, Deadline(TIMEOUT_S))
-            return {tp: None if one is None else one.offset for tp, one in found.items()}
-
-        return self._connection.call(ask())
+        return self._connection.offsets(times_ms)
 
     def bytes_per_record(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         """From a look at the newest records: brokers do not tell sizes by offset."""

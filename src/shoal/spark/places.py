@@ -8,7 +8,7 @@ in one worker do not meet.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.spark.options import SourceOptions
@@ -17,6 +17,7 @@ from shoal.types import Header
 if TYPE_CHECKING:
     from shoal.client.producer import Producer
     from shoal.spark.cluster import Connection
+    from shoal.spark.ledger import Ledger
     from shoal.spark.stock import GroupOffsets, Stock
 
 TASKS_VARIABLE = "SHOAL_SPARK_TASKS"
@@ -24,16 +25,17 @@ TASKS_VARIABLE = "SHOAL_SPARK_TASKS"
 
 _connections: dict[tuple[tuple[str, str], ...], Connection] = {}
 _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
+_ledgers: dict[tuple[tuple[str, str], ...], Ledger] = {}
 _frozen = False
 
 
-def connection(properties: dict[str, str]) -> Connection:
-    """The process's connection to one cluster."""
-    from shoal.spark.cluster import Connection
+def connection(properties: Mapping[str, str]) -> Connection:
+    """The process's connection to one cluster, for reading."""
+    from shoal.spark.cluster import Connection, source_config
 
     key = tuple(sorted(properties.items()))
     if key not in _connections:
-        _connections[key] = Connection(properties)
+        _connections[key] = Connection(source_config(properties))
     return _connections[key]
 
 
@@ -45,7 +47,7 @@ def stock(options: SourceOptions) -> Stock:
         return log_files(options)
     from shoal.spark.cluster import ClusterStock
 
-    return ClusterStock(connection(dict(options.properties)), options)
+    return ClusterStock(connection(options.properties), options)
 
 
 def group(options: SourceOptions) -> GroupOffsets | None:
@@ -54,7 +56,7 @@ def group(options: SourceOptions) -> GroupOffsets | None:
         return None
     from shoal.spark.cluster import ClusterGroup
 
-    return ClusterGroup(connection(dict(options.properties)), options.group_id)
+    return ClusterGroup(connection(options.properties), options.group_id)
 
 
 def produce(
@@ -63,10 +65,28 @@ def produce(
     records: Sequence[tuple[bytes | None, bytes | None, Sequence[Header]]],
 ) -> None:
     """Write records and wait until they are acknowledged."""
-    connection(dict(options.properties)).produce(topic, records)
+    connection(options.properties).produce(topic, records)
 
 
-def sink_producer(properties: dict[str, str]) -> Producer:
+def sink_ledger(properties: Mapping[str, str]) -> Ledger:
+    """The process's view of the sinks' ledger."""
+    from shoal.spark.cluster import Connection, sink_config
+    from shoal.spark.ledger import Ledger
+
+    key = tuple(sorted(properties.items()))
+    if key not in _ledgers:
+        _ledgers[key] = Ledger(Connection(sink_config(properties)))
+    return _ledgers[key]
+
+
+def drop_producer(properties: Mapping[str, str]) -> None:
+    """After a failure: what this producer wrote must not be mixed up with what comes next."""
+    producer = _producers.pop(tuple(sorted(properties.items())), None)
+    if producer is not None:
+        producer.close(timeout=0)
+
+
+def sink_producer(properties: Mapping[str, str]) -> Producer:
     """The process's producer for a sink: idempotent, every record acknowledged by all."""
     from shoal.client.config import ProducerConfig
     from shoal.client.producer import Producer
@@ -100,3 +120,5 @@ def close() -> None:
         _connections.popitem()[1].close()
     while _producers:
         _producers.popitem()[1].close()
+    while _ledgers:
+        _ledgers.popitem()[1].close()

@@ -12,6 +12,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -20,13 +21,16 @@ from pyspark.sql.datasource import (
 
 from shoal.errors import ConfigError
 from shoal.spark import places
+from shoal.spark.ledger import TaskKey
 from shoal.spark.options import SinkOptions, parse_sink
+from shoal.spark.replay import Replay
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from shoal.client.accumulator import SendFuture
+    from shoal.client.producer import Producer
 
 _ALLOWED: Final = {
     "key": ("binary", "string"),
@@ -86,34 +90,64 @@ class _Writing:
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Send every row and wait until all are acknowledged; the number of rows."""
         places.freeze_once(gc.freeze)
-        producer = places.sink_producer(dict(self.options.properties))
+        producer = places.sink_producer(self.options.properties)
         sent: list[SendFuture] = []
         rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            for topic, records in by_topic(batch, self.options.topic):
-                partition = "partition" if "partition" in records.schema.names else None
-                sent += producer.send_arrow(topic, records, partition=partition)
-        producer.flush(FLUSH_TIMEOUT_S)
-        for future in sent:
-            future.result(0)
+        for topic, part in self._parts(batches):
+            rows += part.num_rows
+            sent += send(producer, topic, part)
+        acknowledged(producer, sent)
         return rows
+
+    def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for batch in batches:
+            for topic, rows in by_topic(batch, self.options.topic):
+                for part in by_wish(rows):
+                    yield topic, part
+
+
+def send(producer: Producer, topic: str, rows: pa.RecordBatch) -> list[SendFuture]:
+    """Hand rows to the producer; a column ``partition`` decides where they go."""
+    partition = "partition" if "partition" in rows.schema.names else None
+    return producer.send_arrow(topic, rows, partition=partition)
+
+
+def acknowledged(producer: Producer, sent: list[SendFuture]) -> None:
+    """Wait until everything is acknowledged.
+
+    Raises:
+        ShoalError: something was not.
+    """
+    producer.flush(FLUSH_TIMEOUT_S)
+    for future in sent:
+        future.result(0)
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each topic; an option wins over a column, as in Spark's own sink."""
     import pyarrow.compute as pc
 
+    names = [name for name in batch.schema.names if name != "topic"]
     if topic is not None:
-        names = [name for name in batch.schema.names if name != "topic"]
         yield topic, batch.select(names)
         return
     column = batch.column("topic")
     if column.null_count:
         raise ConfigError("a row has no topic: set option topic, or fill the column 'topic'")
-    names = [name for name in batch.schema.names if name != "topic"]
     for name in pc.unique(column).to_pylist():
         yield name, batch.filter(pc.equal(column, name)).select(names)
+
+
+def by_wish(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows that name their partition, and rows that leave it to their key (a null there)."""
+    if "partition" not in rows.schema.names:
+        yield rows
+        return
+    wish = rows.column("partition")
+    if wish.null_count < rows.num_rows:
+        yield rows.filter(wish.is_valid()) if wish.null_count else rows
+    if wish.null_count:
+        yield rows.filter(wish.is_null()).drop_columns(["partition"])
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
@@ -124,13 +158,53 @@ class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """``df.writeStream.format("shoal")``."""
+    """``df.writeStream.format("shoal")``: a repeated micro-batch adds nothing (``replay.py``)."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return Sent(self.write_rows(iterator))
+        task = _this_task()
+        if task is None or not self.options.idempotent:
+            return Sent(self.write_rows(iterator))
+        try:
+            return Sent(self._write_once(iterator, *task))
+        except BaseException:
+            places.drop_producer(self.options.properties)
+            raise
+
+    def _write_once(self, batches: Iterator[pa.RecordBatch], key: TaskKey, batch_id: int) -> int:
+        places.freeze_once(gc.freeze)
+        replay: Replay | None = None
+        producer = places.sink_producer(self.options.properties)
+        sent: list[SendFuture] = []
+        rows = 0
+        for topic, part in self._parts(batches):
+            if not part.num_rows:
+                continue
+            if replay is None:
+                ledger = places.sink_ledger(self.options.properties)
+                replay = Replay(ledger, producer, key, batch_id)
+            replay.begin(topic)
+            new = replay.missing(topic, part)
+            rows += new.num_rows
+            sent += send(producer, topic, new)
+        acknowledged(producer, sent)
+        if replay is not None:
+            replay.finish()
+        return rows
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is left to do: every row was acknowledged before its task ended."""
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Nothing can be taken back; the replay of this batch skips what is there."""
+
+
+def _this_task() -> tuple[TaskKey, int] | None:
+    """Which task of which micro-batch this is; nothing outside of a streaming query."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    if query_id is None or batch_id is None:
+        return None
+    return TaskKey(query_id, context.partitionId()), int(batch_id)
