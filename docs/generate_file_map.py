@@ -1,4 +1,4 @@
-"""Writes docs/file-map.md from the first lines of the modules: ``python -m docs.generate_file_map``."""
+"""Writes docs/file-map.md from the modules' first lines (python -m docs.generate_file_map)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,142 @@
+"""Every code block of README and docs runs; links lead somewhere; generated pages are current.
+
+A block that cannot run here is preceded by ``<!-- not run: reason -->``. Python blocks of one page
+run one after the other in one process (a page may build something up); ``localhost:9092`` becomes
+the address of a broker made for it. Blocks with tests are run by pytest. In ``sh`` blocks every
+line with ``shoal`` runs against that broker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shoal.testing.broker import Broker
+from tests.peers import need
+from tests.peers.jars import java
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "DESIGN.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^>]+) -->\n)?^```(?P<kind>\w+)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+RUNNABLE = ("python", "sh")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    kind: str
+    code: str
+    reason: str | None
+
+    @property
+    def needs_spark(self) -> bool:
+        return "spark" in self.code.lower()
+
+
+def blocks(page: Path, kind: str) -> list[Block]:
+    found = [
+        Block(page, match["kind"], match["code"], match["reason"])
+        for match in BLOCK.finditer(page.read_text())
+    ]
+    return [block for block in found if block.kind == kind and block.reason is None]
+
+
+def pages_with(kind: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, kind)]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def environment(broker: Broker, home: Path) -> dict[str, str]:
+    programs = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "SHOAL_BOOTSTRAP": broker.bootstrap_servers,
+    }
+
+
+def run(command: list[str], broker: Broker, directory: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment(broker, directory),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    found = blocks(page, "python")
+    if any(block.needs_spark for block in found):
+        need(java)
+    with Broker(topics={"orders": 3}) as broker:
+        scripts, tests = [], []
+        for block in found:
+            code = block.code.replace("localhost:9092", broker.bootstrap_servers)
+            (tests if re.search(r"^def test_", code, re.MULTILINE) else scripts).append(code)
+        if scripts:
+            script = tmp_path / "page.py"
+            script.write_text("\n\n".join(scripts))
+            run([sys.executable, str(script)], broker, tmp_path)
+        for number, code in enumerate(tests):
+            (tmp_path / f"test_page_{number}.py").write_text(code)
+        if tests:
+            run(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+                broker,
+                tmp_path,
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("sh"), ids=name)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    with Broker(topics={"orders": 3}) as broker:
+        for block in blocks(page, "sh"):
+            lines = [
+                line for line in block.code.replace("\\\n", "").splitlines() if "shoal " in line
+            ]
+            for line in lines:
+                run(["bash", "-ec", line], broker, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_block_that_does_not_run_says_why(page: Path) -> None:
+    for match in BLOCK.finditer(page.read_text()):
+        if match["reason"] is not None:
+            assert len(match["reason"].split()) >= 3
+
+
+def test_the_file_map_is_current() -> None:
+    from docs.generate_file_map import TARGET, page
+
+    assert TARGET.read_text() == page(), "run: python -m docs.generate_file_map"
