@@ -42,12 +42,14 @@ from shoal.group.coordinator import Coordinator
 from shoal.group.decision import Decision, EventKind, Ticket
 from shoal.group.journal import (
     GroupRecord,
+    GroupTombstone,
     JournalRecord,
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
 )
 from shoal.group.model import Group
+from shoal.group.states import GroupState
 from shoal.testing.simulated_offsets import fetched_offsets
 from shoal.types import TopicPartition
 from shoal.wire import consumer_protocol
@@ -144,6 +146,7 @@ class Watcher:
         """When it did so at the latest: also by a request that was parked."""
         self._adopted: dict[tuple[int, TopicPartition], str] = {}
         self.processed: dict[TopicPartition, int] = {}
+        self._emptied = Moment(0, 0)
         self.generations = 0
         """How many were started."""
 
@@ -165,13 +168,12 @@ class Watcher:
                 case OffsetRecord():
                     self._offset_written(record, offset, request, ticket)
                 case OffsetTombstone():
-                    tp = TopicPartition(record.topic, record.partition)
-                    is_gone = tp.topic not in self._topics.counts
-                    demand(is_gone, "G12", f"the offset of {tp} was removed from a live group")
-                    self.committed.pop(tp, None)
-                    self._acknowledged.pop(tp, None)
-                case _:
-                    demand(False, "G12", f"a group with members or offsets was removed: {record}")
+                    self._offset_removed(TopicPartition(record.topic, record.partition), now)
+                case GroupTombstone():
+                    is_unused = not self.model.members and not self.committed
+                    demand(is_unused, "G12", "a group with members or offsets was removed")
+                    self.model = GroupModel()
+                    self._told_generation = -1
 
     def _group_written(self, record: GroupRecord, now: Moment) -> None:
         before = self.model.generation
@@ -188,6 +190,8 @@ class Watcher:
             # subscribe to now is for the next generation (KAFKA-12759).
             self._plan_written(record, is_new=not self.model.has_leader)
         self.model.adopt(record)
+        if not record.members:
+            self._emptied = now
 
     def append_failed(self, group: Group | None, now: Moment) -> None:
         """A generation that could not be started has renewed the sessions all the same."""
@@ -226,6 +230,18 @@ class Watcher:
         self.committed[tp] = (record.offset, offset)
         self._unsent.setdefault(ticket, []).append((tp, offset))
 
+    def _offset_removed(self, tp: TopicPartition, now: Moment) -> None:
+        """Only with its topic, or when the group has been empty for as long as offsets are kept."""
+        if tp.topic in self._topics.counts:
+            demand(not self.model.members, "G12", f"{tp} was removed from a group in use")
+            empty_ms = now.alive_ms - self._emptied.alive_ms
+            allowed_ms = _SLACK_MS * (1 + now.pauses - self._emptied.pauses)
+            is_due = empty_ms >= self._config.offsets_retention_ms - allowed_ms
+            demand(is_due, "G12", f"{tp} was removed {empty_ms} ms after the last member left")
+        self.committed.pop(tp, None)
+        self._acknowledged.pop(tp, None)
+        self.processed.pop(tp, None)
+
     def _is_current(
         self, member_id: str, instance_id: str | None, generation_id: int, what: str
     ) -> None:
@@ -252,6 +268,8 @@ class Watcher:
                     self.committed[tp] = (record.offset, offset)
                 case OffsetTombstone():
                     self.committed.pop(TopicPartition(record.topic, record.partition), None)
+                case GroupTombstone():
+                    self.model = GroupModel()
         number, told = self.model.generation, self._told_generation
         demand(number >= told, "G4", f"generation {told} was given out, {number} was loaded")
         for tp, written in self._acknowledged.items():
@@ -272,6 +290,23 @@ class Watcher:
             demand(same, "G14", f"{tp} was committed at {offset}, now it is {known}")
 
     # --- requests and replies ------------------------------------------------------------------
+
+    def comes_back(self, group: Group | None, request: Any) -> bool:
+        """Whether this is a static member's return to a stable group, which changes nothing."""
+        if type(request) is not JoinGroupRequest or not isinstance(group, ClassicGroup):
+            return False
+        old = group.members.get(group.static_ids.get(request.group_instance_id or "", ""))
+        return (
+            old is not None
+            and not request.member_id
+            and group.state is GroupState.STABLE
+            and {name for name, _ in old.protocols} == {each.name for each in request.protocols}
+        )
+
+    def came_back(self, group: Group | None, generation: int) -> None:
+        assert isinstance(group, ClassicGroup)
+        is_calm = group.state is GroupState.STABLE and group.generation == generation
+        demand(is_calm, "G9", "the return of a static member disturbed the group")
 
     def asked(self, request: Any, ticket: Ticket, now: Moment) -> None:
         if isinstance(request, JoinGroupRequest | SyncGroupRequest):
@@ -372,6 +407,8 @@ class Watcher:
         """A consumer has taken over an assignment."""
         generation_id = consumer.member.group_metadata.generation_id
         for tp in consumer.member.owned:
+            is_wanted = tp.topic in consumer.member.topics
+            demand(is_wanted, "C11", f"{consumer.label} took {tp}, which it does not want")
             owner = self._adopted.setdefault((generation_id, tp), consumer.label)
             demand(owner == consumer.label, "G1", f"{owner} and {consumer.label} own {tp}")
         mine = set(consumer.member.owned)

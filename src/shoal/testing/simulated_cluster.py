@@ -138,6 +138,9 @@ class SimulatedCluster:
             return
         full_ticket = (connection, ticket)
         self._watcher.asked(request, full_ticket, self.moment())
+        group = self.coordinator.group(self._group_id)
+        comes_back = self._watcher.comes_back(group, request) and not self.disk_is_full
+        generation = self._watcher.model.generation
         decision = self.coordinator.handle(
             request,
             version=version,
@@ -147,6 +150,8 @@ class SimulatedCluster:
             now_ms=self._now_ms(),
         )
         self._settle(decision, request, full_ticket)
+        if comes_back:
+            self._watcher.came_back(self.coordinator.group(self._group_id), generation)
 
     def _asked_again(self, message: tuple[Node, Connection, Any]) -> None:
         self.asked(*message)

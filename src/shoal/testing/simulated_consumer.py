@@ -72,6 +72,8 @@ class SimulatedConsumer:
         self._callback: Callback | None = None
         self._is_suspended = False  # the user waits in poll for a callback to end
         self._expects_failure = False
+        self._is_holding = False
+        self._was_woken = False
         self._to_do: list[Callable[[], None]] = []
         # Faults that wait for their occasion.
         self.next_callback_ms = 0
@@ -151,6 +153,8 @@ class SimulatedConsumer:
         self._clock.after(wait_ms * self._world.calm, self._poll)
 
     def _take_records(self) -> Batch:
+        # KAFKA-14196: they would be read again, after a commit that does not know of them.
+        demand(not self._is_holding, "C2", f"{self.name} reads on while it commits to revoke")
         batch: Batch = []
         ends = self._world.topics.ends
         for tp, position in self.positions.items():
@@ -238,6 +242,7 @@ class SimulatedConsumer:
     def _take_step(self, step: Step) -> None:
         self._world.note(self.name, type(step).__name__)
         if isinstance(step, CommitPositions):
+            self._is_holding = step.hold
             self._commit(self._positions_committed)
         elif isinstance(step, Failed):
             self._expects_failure = False
@@ -248,6 +253,7 @@ class SimulatedConsumer:
 
     def _start_callback(self, step: Callback) -> None:
         self._callback = step
+        self._is_holding = False
         self._check_callback(step)
         if isinstance(step, Assigned):
             self._own(step)
@@ -255,6 +261,7 @@ class SimulatedConsumer:
         self.next_callback_ms = 0
         if self.next_callback_is_woken:
             self.next_callback_is_woken = False
+            self._was_woken = True
             self.member.callback_interrupted()
             self._callback = None
             return
@@ -300,8 +307,11 @@ class SimulatedConsumer:
         given = set(step.partitions)
         in_order = list(step.partitions) == sorted(given)
         demand(in_order, "C11", f"{self.name}: {step} is not sorted")
+        was_woken, self._was_woken = self._was_woken, False
         if isinstance(step, Assigned):
             # Run again after a wakeup, it finds them owned already.
+            is_new = was_woken or not given & owned
+            demand(is_new, "C11", f"{self.name} is given {given & owned}, which it has")
             return
         demand(given <= owned, "C11", f"{self.name} gives up {given - owned}, which it has not")
         is_out = self.member.generation.is_reset

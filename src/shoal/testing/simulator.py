@@ -39,6 +39,7 @@ from shoal.types import TopicPartition
 GROUP_ID: Final = "simulated"
 _STEP_MS: Final = 500
 _QUIET_MS: Final = 30_000
+_CALM: Final = 10
 _VERIFY_EVERY_MS: Final = 20_000
 _NOTES_KEPT: Final = 60
 
@@ -112,6 +113,8 @@ class Simulation:
         self.counts: Counter[FaultKind] = Counter()
         config = GroupConfig(
             group_initial_rebalance_delay_ms=scenario.initial_rebalance_delay_ms,
+            offsets_retention_minutes=1,
+            offsets_retention_check_interval_ms=10_000,
         )
         self.watcher = Watcher(GROUP_ID, self.topics, config)
         self.cluster = SimulatedCluster(
@@ -136,6 +139,7 @@ class Simulation:
         self._heal()
         healing_ms = self._converge()
         self._stay_quiet()
+        self._change_once()
         self._close_all()
         return Report(
             seeds=1,
@@ -239,7 +243,7 @@ class Simulation:
 
     def _stay_quiet(self) -> None:
         """G8: without a reason there is no rebalance."""
-        self.calm = 10
+        self.calm = _CALM
         before = self.watcher.generations
         self.run_until(self.clock.now_ms + _QUIET_MS)
         rebalances = self.watcher.generations - before
@@ -248,13 +252,34 @@ class Simulation:
         demand(reason is None, "G8", f"stable no more: {reason}")
         self.cluster.verify()
 
+    def _change_once(self) -> None:
+        """G8: one arrival is one rebalance (cooperative: two), as fast as heartbeats tell of it."""
+        scenario = self.scenario
+        self.calm = 1
+        self.run_until(self.clock.now_ms + _CALM * scenario.poll_interval_ms)
+        before = self.watcher.generations
+        self.start_consumer()
+        limit_ms = scenario.heartbeat_interval_ms + 4 * scenario.poll_interval_ms + 4_000
+        self.run_until(self.clock.now_ms + limit_ms)
+        reason = self.why_not_stable()
+        demand(reason is None, "G8", f"an arrival took too long: {reason}")
+        rebalances = self.watcher.generations - before
+        allowed = 2 if scenario.assignors == ("cooperative-sticky",) else 1
+        demand(rebalances <= allowed, "G8", f"{rebalances} rebalances for one arrival")
+
     def _close_all(self) -> None:
         """G11: nothing is left of a group that everybody has left."""
         for consumer in self.alive:
             consumer.do(consumer.close)
+        self.run_until(self.clock.now_ms + 5_000)
+        if not self.scenario.static_share:
+            self._expect_empty()
+        # Static members do not say goodbye.
         session_ms = self.scenario.session_timeout_ms
-        self.run_until(self.clock.now_ms + 10 * self.scenario.poll_interval_ms + 20_000)
         self.run_until(self.clock.now_ms + session_ms + self.scenario.max_poll_interval_ms)
+        self._expect_empty()
+
+    def _expect_empty(self) -> None:
         group = self.cluster.coordinator.group(GROUP_ID)
         assert isinstance(group, ClassicGroup)
         left = [*group.members, *group.pending_ids]
