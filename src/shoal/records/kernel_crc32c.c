@@ -13,16 +13,31 @@ static uint32_t by_eight[8][256];
 static uint32_t over_block[4][256];
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__clang__) && __clang_major__ >= 14
+#define HARDWARE __attribute__((target("sse4.2,crc32"))) /* a feature of its own since then */
+#else
 #define HARDWARE __attribute__((target("sse4.2")))
+#endif
 #define STEP64(crc, p) __builtin_ia32_crc32di((crc), load64(p))
 #define STEP8(crc, p) __builtin_ia32_crc32qi((uint32_t)(crc), *(p))
-static int has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+static int has_instruction(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
+}
+#elif defined(__aarch64__) && (defined(__ARM_FEATURE_CRC32) || defined(__linux__))
 #include <arm_acle.h>
-#define HARDWARE
 #define STEP64(crc, p) __crc32cd((uint32_t)(crc), load64(p))
 #define STEP8(crc, p) __crc32cb((uint32_t)(crc), *(p))
+#if defined(__ARM_FEATURE_CRC32)
+#define HARDWARE
 static int has_instruction(void) { return 1; }
+#else /* compiled for every ARMv8, on which it is an option: ask the system */
+#include <sys/auxv.h>
+#define HARDWARE __attribute__((target("+crc")))
+static int has_instruction(void) { return (getauxval(AT_HWCAP) & 1 << 7) != 0; }
+#endif
 #else
 static int has_instruction(void) { return 0; }
 #endif
