@@ -6,6 +6,7 @@ compiler installs the package all the same (records/kernel.py then runs the Pyth
 """
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 
@@ -17,8 +18,13 @@ class PlainSharedObject(build_ext):
         return list(ext.export_symbols or [])
 
 
+class WheelForEveryPython(bdist_wheel):
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
-    cmdclass={"build_ext": PlainSharedObject},
+    cmdclass={"bdist_wheel": WheelForEveryPython, "build_ext": PlainSharedObject},
     ext_modules=[
         Extension(
             "shoal.records._kernel",
