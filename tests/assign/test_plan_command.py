@@ -1,0 +1,129 @@
+"""``shoal plan`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.assign.plan_document import EXAMPLES
+from shoal.cli.plan import app
+from shoal.client.consumer import Consumer
+from shoal.errors import ConfigError
+from shoal.testing.broker import Broker
+
+DOCUMENT = """
+topics: {orders: 6}
+members:
+  - {id: c1, topics: [orders]}
+  - {id: c2, topics: [orders]}
+change: {leave: [c2]}
+"""
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_prints_a_table_and_matrices(name: str) -> None:
+    shown = run("--example", name).stdout
+    for assignor in ("range", "roundrobin", "sticky", "cooperative-sticky"):
+        assert shown.count(f"\n{assignor}\n") == 1
+    assert "■ keeps" in shown
+
+
+def test_the_first_example_shows_four_and_two_against_three_and_three() -> None:
+    rows = [line.split() for line in run("--example", "two-topics").stdout.splitlines()]
+    assert ["range", "2", "4", "1.00"] in rows
+    assert ["roundrobin", "3", "3", "0.00"] in rows
+
+
+def test_examples_are_listed() -> None:
+    listed = run("--examples").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == list(EXAMPLES)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_a_file_is_planned(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"group{suffix}"
+    document = {
+        "topics": {"orders": 6},
+        "members": [{"id": f"c{n}", "topics": ["orders"]} for n in (1, 2)],
+        "change": {"leave": ["c2"]},
+    }
+    path.write_text(json.dumps(document) if suffix == ".json" else DOCUMENT)
+    value = json.loads(run(str(path), "--json").stdout)
+    assert [one["moved"] for one in value["outcomes"]] == [3, 3, 3, 3]
+
+
+def test_flags_add_changes_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(DOCUMENT)
+    given = ["--join", "c9", "--partitions", "orders=8", "--strategy", "any", "--restart", "static"]
+    value = json.loads(run(str(path), "--json", "--assignor", "sticky", *given).stdout)
+    assert value["changes"] == [
+        "c2 leaves",
+        "orders gets 8 partitions",
+        "c9 joins",
+        "the group changes to another assignor",
+        "all members restart one by one (static)",
+    ]
+    (sticky,) = value["outcomes"]
+    assert {len(held) for held in sticky["after"].values()} == {4}
+    gone = json.loads(run("--example", "two-topics", "--leave", "c0", "--json").stdout)
+    assert gone["changes"] == ["c0 leaves"]
+
+
+def test_pictures_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    svg, png = tmp_path / "plan.svg", tmp_path / "plan.png"
+    run("--example", "one-leaves", "--no-matrix", "--svg", str(svg), "--png", str(png))
+    assert svg.read_text().startswith("<svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bad_file_is_one_line_naming_the_field(tmp_path: Path) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(DOCUMENT.replace("[c2]", "c2"))
+    assert refused(str(path)) == f"{path}: change.leave: must be a list of names"
+    path.write_text("a: [")
+    assert refused(str(path)).startswith(f"{path} is not YAML: ")
+    (tmp_path / "group.json").write_text("{")
+    assert "is not JSON" in refused(str(tmp_path / "group.json"))
+
+
+def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
+    assert "give one of" in refused()
+    assert "give one of" in refused("--example", "deploy", "--group", "g")
+    assert "no example is called 'x'; there are two-topics" in refused("--example", "x")
+    assert "TOPIC=N" in refused("--example", "deploy", "--partitions", "orders")
+    assert "static or dynamic" in refused("--example", "deploy", "--restart", "now")
+    assert "'c77' cannot leave" in refused("--example", "deploy", "--leave", "c77")
+    assert "no assignor is called 'best'" in refused("--example", "deploy", "--assignor", "best")
+
+
+@pytest.mark.slow
+def test_a_live_group_is_planned() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=4)
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "client_id": "reader"}
+        with Consumer(**settings, group_id="g") as consumer:
+            consumer.subscribe(["orders"])
+            while not consumer.assignment():
+                consumer.poll(timeout=0.5)
+            given = ["--bootstrap", broker.bootstrap_servers, "--group", "g", "--join", "second"]
+            value = json.loads(run(*given, "--json").stdout)
+            assert {one["moved"] for one in value["outcomes"]} == {2}
+            assert all(len(one["before"]["reader"]) == 4 for one in value["outcomes"])
+        assert "has no members now" in refused(*given)
