@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.client.partitioner import Partitioner, Sticky
 from shoal.records.encoding import encode_columns
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+
+
+_PART_BYTES: Final = 4 * 1024 * 1024
 
 
 class Columns(NamedTuple):
@@ -41,8 +44,12 @@ class Encoding(NamedTuple):
     level: int | None
 
 
-def arrow_parts(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-    return data.to_batches() if hasattr(data, "to_batches") else [data]
+def arrow_parts(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows in order, a few megabytes at a time: what is encoded next reuses the memory."""
+    for batch in data.to_batches() if hasattr(data, "to_batches") else [data]:
+        size = max(1, batch.num_rows * _PART_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, size):
+            yield batch.slice(start, size)
 
 
 def columns_of(

@@ -248,7 +248,7 @@ class ProducerConfig(ConnectionConfig):
     """A batch is sent when it holds so many bytes."""
     linger_ms: int = 5
     """How long a batch waits for company before it is sent all the same."""
-    buffer_memory: int = 64 * _MIB
+    buffer_memory: int = 32 * _MIB
     """``send`` blocks while so much is unsent."""
     max_block_ms: int = 60_000
     """How long ``send`` may block, for memory or for metadata."""

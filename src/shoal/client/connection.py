@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLContext, SSLError
@@ -41,6 +42,7 @@ _SCRATCH_BYTES: Final = 64 * 1024
 # Larger pieces are handed to the socket one after the other: what it does not take at once is
 # copied by asyncio, so little must be left over.
 _PIECE_BYTES: Final = 256 * 1024
+_SIZE_STEP: Final = 256 * 1024
 
 
 class Versioned(NamedTuple):
@@ -68,13 +70,13 @@ class _Pending:
 class Connection(asyncio.BufferedProtocol):
     """See the module. Made by ``open_connection``."""
 
-    def __init__(self, config: ConnectionConfig, name: str) -> None:
+    def __init__(self, config: ConnectionConfig, name: str, buffers: Buffers) -> None:
         self.name = name
         self.versions: dict[int, tuple[int, int]] = {}
         self.on_close: Callable[[], None] | None = None
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._incoming = _Frames(config.receive_message_max_bytes)
+        self._incoming = _Frames(config.receive_message_max_bytes, buffers)
         self._pending: deque[_Pending] = deque()
         self._outgoing: deque[memoryview] = deque()
         self._transport: asyncio.Transport | None = None
@@ -254,11 +256,38 @@ class Connection(asyncio.BufferedProtocol):
         raise error
 
 
+class Buffers:
+    """Memory for large frames, used again and again.
+
+    Fresh memory costs a page fault per 4 KiB, which is more than reading into it. A buffer is free
+    when nobody but this pool refers to it: every view of it, and every slice of a view, does.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._pool: list[bytearray] = []
+        self._pooled_bytes = 0
+
+    def take(self, size: int) -> memoryview:
+        """A view of exactly ``size`` bytes; what is in them is old."""
+        for buffer in self._pool:
+            # The pool, this loop's name and the call itself.
+            if len(buffer) >= size and sys.getrefcount(buffer) == 3:
+                return memoryview(buffer)[:size]
+        rounded = -(-size // _SIZE_STEP) * _SIZE_STEP
+        fresh = bytearray(rounded)
+        if self._pooled_bytes + rounded <= self._limit_bytes:
+            self._pool.append(fresh)
+            self._pooled_bytes += rounded
+        return memoryview(fresh)[:size]
+
+
 class _Frames:
     """Length-prefixed frames out of a stream, without copying the large ones."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, buffers: Buffers) -> None:
         self._max_bytes = max_bytes
+        self._buffers = buffers
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -305,14 +334,14 @@ class _Frames:
         return frames
 
     def _start_large(self, start: int, size: int) -> None:
-        self._large = memoryview(bytearray(size))
+        self._large = self._buffers.take(size)
         self._large_filled = self._filled - start
         self._large[: self._large_filled] = self._scratch[start : self._filled]
         self._filled = 0
 
 
 async def open_connection(
-    host: str, port: int, config: ConnectionConfig, tls: SSLContext | None
+    host: str, port: int, config: ConnectionConfig, tls: SSLContext | None, buffers: Buffers
 ) -> Connection:
     """Connect, agree on versions, authenticate.
 
@@ -327,7 +356,7 @@ async def open_connection(
     try:
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(config, name),
+                lambda: Connection(config, name, buffers),
                 host,
                 port,
                 ssl=tls,

@@ -132,7 +132,12 @@ class Consumer:
         limit = max_records or self.config.max_poll_records
         with self._using():
             taken = self._drive(
-                poll_steps(self._session, timeout, lambda: self._session.reader.take(limit))
+                poll_steps(
+                    self._session,
+                    timeout,
+                    lambda: self._session.reader.take(limit),
+                    self._session.arrived.wait,
+                )
             )
             return Records(intercepted(self.config.interceptors, taken or []))
 
@@ -144,7 +149,12 @@ class Consumer:
         limit = max_records or self.config.max_poll_arrow_records
         with self._using():
             taken = self._drive(
-                poll_steps(self._session, timeout, lambda: self._session.reader.take_arrow(limit))
+                poll_steps(
+                    self._session,
+                    timeout,
+                    lambda: self._session.reader.take_arrow(limit),
+                    self._session.arrived.wait,
+                )
             )
         return empty_arrow() if taken is None else taken
 

@@ -1,8 +1,8 @@
 """One consumer, below its faces: assignment, positions, fetching, commits, group, in one place.
 
 ``Consumer`` and ``AsyncConsumer`` call the coroutines here through the engine and then take
-records in their own thread with ``reader``. A poll goes: ``is_calm``? then take. If not, or if
-nothing was there: ``prepare`` (callbacks, commits, waiting), then take.
+records in their own thread with ``reader``. While all is calm (``calm_s``) that is a whole poll;
+otherwise ``prepare`` (callbacks, commits, waiting) comes first.
 
 Rule: every coroutine here is one call of the user's. What must go on between calls (heartbeats,
 fetches, lookups) is a task of one of the parts.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -54,6 +55,8 @@ class ConsumerSession:
         self.positions = Positions()
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self.arrived = threading.Event()
+        """For a blocked thread: something came, or the engine has to be asked."""
         self._cluster = Cluster(
             config,
             links or Links(config, tls_context(config)),
@@ -84,10 +87,11 @@ class ConsumerSession:
 
     def _on_change(self) -> None:
         self._calm_until = 0.0
-        self._changed.set()
+        self._on_data()
 
     def _on_data(self) -> None:
         self._changed.set()
+        self.arrived.set()
 
     def _on_located(self) -> None:
         self._fetcher.kick()
@@ -95,7 +99,8 @@ class ConsumerSession:
 
     def _on_room(self) -> None:
         """A chunk was used up, in the user's thread: fetch more, once per burst."""
-        if not self._kick_is_due and not self._loop.is_closed():
+        wanted = self._fetcher.wants_room and not self._kick_is_due
+        if wanted and not self._loop.is_closed():
             self._kick_is_due = True
             self._loop.call_soon_threadsafe(self._kick)
 
@@ -112,9 +117,9 @@ class ConsumerSession:
     # --- polling ---
 
     @property
-    def is_calm(self) -> bool:
-        """Whether a poll may take records without a word to the engine. Any thread may ask."""
-        return self._loop.time() < self._calm_until and not self._wakeups
+    def calm_s(self) -> float:
+        """How long polls may go on without a word to the engine. Any thread may ask."""
+        return 0.0 if self._wakeups else max(0.0, self._calm_until - self._loop.time())
 
     async def prepare(self, timeout_s: float) -> None:
         """Do a poll's work, and wait until there are records to take or time is up.
@@ -172,7 +177,7 @@ class ConsumerSession:
                 until = 0.0
         if self._committer is not None and self._committer.owes_callbacks:
             until = 0.0
-        if any(state.position is None for state in self.positions):
+        if any(state.position is None for state in self.positions) or self._fetcher.has_error:
             until = 0.0
         self._calm_until = until
 
@@ -208,7 +213,7 @@ class ConsumerSession:
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        self._changed.set()
+        self._on_change()
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -415,6 +420,7 @@ class ConsumerSession:
         """Commit, revoke, leave, stop; what raises is raised after everything is closed."""
         deadline = Deadline(timeout)
         self._wakeups = 0
+        self._calm_until = 0.0
         failures: list[BaseException] = []
         for step in (self._final_commit, self._leave, self._close_interceptors):
             try:

@@ -54,6 +54,8 @@ _FIRST_WITH_TOPIC_IDS: Final = 13
 # After a catch-up that found nothing: until then the common round is likely to be back.
 _PAUSE_S: Final = 0.05
 _SESSIONLESS: Final = (0, -1)
+# So many full answers of a partition may wait to be read.
+_AHEAD: Final = 4
 
 
 class Wanted(NamedTuple):
@@ -106,6 +108,8 @@ class Fetcher:
         self._backoffs: dict[int, Backoff] = {}
         self._errors: dict[TopicPartition, tuple[int, Exception]] = {}
         self._is_closed = False
+        self.wants_room = False
+        """Whether something was not fetched because enough is buffered: tell us of room."""
 
     def kick(self) -> None:
         """Start a fetch wherever one is possible and none is under way."""
@@ -126,6 +130,10 @@ class Fetcher:
     def _planned_kick(self) -> None:
         self._next_kick = None
         self.kick()
+
+    @property
+    def has_error(self) -> bool:
+        return bool(self._errors)
 
     def take_error(self) -> Exception | None:
         """An error for the user, once; one of a position that was left meanwhile is dropped."""
@@ -150,19 +158,27 @@ class Fetcher:
 
     def _rounds(self) -> list[_Round]:
         """The rounds that can begin now."""
-        room = self._config.fetch_buffer_bytes - sum(s.buffered_bytes for s in self._positions)
+        config = self._config
+        room = config.fetch_buffer_bytes - sum(s.buffered_bytes for s in self._positions)
+        self.wants_room = room <= 0
         if room <= 0:
             return []
         now = asyncio.get_running_loop().time()
+        # Enough that the next answer is there when the last is used up, and no more: what waits
+        # long has left the processor's caches when it is read.
         share = max(
-            self._config.max_partition_fetch_bytes,
-            self._config.fetch_buffer_bytes // max(1, len(self._positions)),
+            config.max_partition_fetch_bytes,
+            min(
+                _AHEAD * config.max_partition_fetch_bytes,
+                config.fetch_buffer_bytes // max(1, len(self._positions)),
+            ),
         )
         rounds: dict[int, _Round] = {}
         for state in self._positions:
             if state.position is None or state.is_paused or state.is_held:
                 continue
             if state.buffered_bytes >= share:
+                self.wants_room = True
                 continue
             if state.retry_at > now:
                 self._kick_at(state.retry_at)

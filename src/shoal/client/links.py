@@ -13,15 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
+from functools import partial
 from ssl import SSLContext
 
 from shoal.client.config import ConnectionConfig
-from shoal.client.connection import Connection, open_connection
+from shoal.client.connection import Buffers, Connection, open_connection
 from shoal.client.timing import Backoff
 from shoal.errors import ConnectionFailedError
 
+# Large answers of one client are read into at most so much memory that is kept for the next.
+_POOLED_BYTES = 64 * 1024 * 1024
+
 Address = tuple[str, int]
-Opener = Callable[[str, int, ConnectionConfig, SSLContext | None], Awaitable[Connection]]
+Opener = Callable[[str, int, ConnectionConfig, SSLContext | None, Buffers], Awaitable[Connection]]
 
 
 class Lane(Enum):
@@ -37,11 +41,10 @@ class Link:
     """The way to one address in one lane."""
 
     def __init__(
-        self, address: Address, config: ConnectionConfig, tls: SSLContext | None, open_: Opener
+        self, address: Address, config: ConnectionConfig, open_: Callable[[], Awaitable[Connection]]
     ) -> None:
         self.address = address
         self._config = config
-        self._tls = tls
         self._open = open_
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._not_before = 0.0
@@ -89,7 +92,7 @@ class Link:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         try:
-            connection = await self._open(*self.address, self._config, self._tls)
+            connection = await self._open()
         except BaseException:
             self._not_before = loop.time() + self._backoff.next_s()
             raise
@@ -114,12 +117,14 @@ class Links:
         self._config = config
         self._tls = tls
         self._open = open_
+        self._buffers = Buffers(_POOLED_BYTES)
         self._links: dict[tuple[Address, Lane], Link] = {}
 
     def to(self, address: Address, lane: Lane = Lane.MAIN) -> Link:
         link = self._links.get((address, lane))
         if link is None:
-            link = self._links[address, lane] = Link(address, self._config, self._tls, self._open)
+            open_ = partial(self._open, *address, self._config, self._tls, self._buffers)
+            link = self._links[address, lane] = Link(address, self._config, open_)
         return link
 
     def least_busy(self, addresses: list[Address]) -> Link | None:

@@ -34,18 +34,31 @@ class Records(list[Record[K, V]], Generic[K, V]):
         return groups
 
 
-def poll_steps(session: ConsumerSession, timeout: float, take: Callable[[], T | None]) -> Steps[T]:
-    """Take what is there; attend to the group, and wait, when that is due or nothing is there."""
+def poll_steps(
+    session: ConsumerSession,
+    timeout: float,
+    take: Callable[[], T | None],
+    wait: Callable[[float], object] | None = None,
+) -> Steps[T]:
+    """Take what is there; attend to the group, and wait, when that is due or nothing is there.
+
+    ``wait`` blocks this thread until something arrives: a blocking face may wait right here, and
+    only asks the engine when there is more to do than waiting.
+    """
     until = time.monotonic() + timeout
-    if session.is_calm:
-        taken = take()
-        if taken:
-            return taken
     while True:
-        yield session.prepare(max(0.0, until - time.monotonic()))
+        session.arrived.clear()
+        calm_s = session.calm_s
+        if not calm_s:
+            yield session.prepare(max(0.0, until - time.monotonic()))
         taken = take()
-        if taken or time.monotonic() >= until:
+        left_s = until - time.monotonic()
+        if taken or left_s <= 0:
             return taken
+        if calm_s and wait is not None:
+            wait(min(left_s, calm_s))
+        elif calm_s:
+            yield session.prepare(left_s)
 
 
 async def start_session(config: ConsumerConfig) -> ConsumerSession:
