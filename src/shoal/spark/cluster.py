@@ -7,7 +7,6 @@ task to task and from micro-batch to micro-batch.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -23,9 +22,10 @@ from shoal.client.ranges import RangeReader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
 from shoal.errors import ConfigError, OffsetRangeMissingError
+from shoal.spark.decoding import as_columns
 from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import OffsetRange
-from shoal.spark.stock import DataLossError
+from shoal.spark.stock import DataLossError, chosen
 from shoal.types import Header, OffsetAndMetadata, TopicPartition
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest
 
@@ -38,11 +38,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S: Final = 60.0
 PARTITIONS_AGE_S: Final = 1.0
 """How old the list of partitions may be: a new one is read at most this much later."""
-BATCH_ROWS_MAX: Final = 50_000
-BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Spark converts Arrow batches row by row; beyond this size nothing is gained (docs/spark.md)."""
-
-_INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__shoal_sink")
 
 
 class Connection:
@@ -167,22 +162,14 @@ class ClusterStock:
             if options.assign is not None:
                 wanted = tuple({tp.topic for tp in options.assign})
             metadata = await cluster.refresh(wanted, deadline)
-            names = wanted or [
-                name
-                for name in metadata.topics
-                if name not in _INTERNAL and re.fullmatch(options.pattern or "", name)
-            ]
-            missing = sorted(set(names) - metadata.topics.keys())
-            if missing:
-                raise ConfigError(f"topic {missing[0]!r} does not exist; create it first")
             found = [
                 TopicPartition(name, number)
-                for name in names
-                for number in range(len(metadata.topics[name].partitions))
+                for name, topic in metadata.topics.items()
+                for number in range(len(topic.partitions))
             ]
-            return _only(options.assign, found)
+            return chosen(options, found)
 
-        return sorted(await cluster.retrying(ask, deadline))
+        return await cluster.retrying(ask, deadline)
 
     def earliest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._ends(tps, EARLIEST)
@@ -215,6 +202,9 @@ class ClusterStock:
             size += batch.nbytes
         return size / rows if rows else 1.0
 
+    def pieces(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        return list(ranges)
+
     def read(
         self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
     ) -> Iterator[pa.RecordBatch]:
@@ -233,26 +223,12 @@ class ClusterStock:
     def _read_once(
         self, ranges: Iterable[OffsetRange], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        return self._connection.reader.read(
-            {one.topic_partition: (one.start, one.end) for one in ranges},
-            columns=columns,
-            max_rows=BATCH_ROWS_MAX,
-            max_bytes=BATCH_BYTES_MAX,
-        )
+        wanted = {one.topic_partition: (one.start, one.end) for one in ranges}
+        for chunks in self._connection.reader.read_chunks(wanted):
+            yield from as_columns(chunks, columns)
 
 
 _SAMPLE_ROWS: Final = 1000
-
-
-def _only(
-    assign: tuple[TopicPartition, ...] | None, found: list[TopicPartition]
-) -> list[TopicPartition]:
-    if assign is None:
-        return found
-    missing = sorted(set(assign) - set(found))
-    if missing:
-        raise ConfigError(f"option assign names {missing[0]}, which does not exist")
-    return list(assign)
 
 
 class ClusterGroup:

@@ -77,10 +77,21 @@ class _Reading:
         self.options = options
         self.columns = columns
         self.schema = schema
+        self._kept: Stock | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles readers; connections stay where they are.
+        return {**self.__dict__, "_kept": None}
+
+    @property
+    def _stock(self) -> Stock:
+        if self._kept is None:
+            self._kept = places.stock(self.options)
+        return self._kept
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
         planned = plan_tasks(
-            ranges,
+            self._stock.pieces(ranges),
             tasks_max=self.options.tasks_max or places.cores(),
             tasks_min=self.options.tasks_min,
             rows_max=self.options.task_rows_max,
@@ -90,9 +101,8 @@ class _Reading:
     def read(self, partition: Task) -> Iterator[pa.RecordBatch]:
         """In an executor: the rows of one task, as Arrow batches."""
         places.freeze_once(gc.freeze)
-        stock = places.stock(self.options)
         ranges = [OffsetRange(*one) for one in partition.ranges]
-        batches = stock.read(
+        batches = self._stock.read(
             ranges,
             columns_to_read(self.columns, self.options),
             fail_on_data_loss=self.options.fail_on_data_loss,
@@ -105,7 +115,7 @@ class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[Task]:
         group = places.group(self.options)
-        ranges = batch_ranges(self.options, places.stock(self.options), group)
+        ranges = batch_ranges(self.options, self._stock, group)
         return self.tasks(ranges) or [Task(())]
 
 
@@ -125,10 +135,6 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._committed: dict[TopicPartition, int] = {}
         self._group_checked = False
         self._commit_again_at = 0.0
-
-    @property
-    def _stock(self) -> Stock:
-        return places.stock(self.options)
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
         # Spark asks twice for a new query; both answers must be the same.
@@ -227,6 +233,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._acknowledge(from_json(end))
 
     def stop(self) -> None:
+        self._kept = None
         places.close()
 
     def _group(self) -> GroupOffsets | None:

@@ -6,15 +6,21 @@ Rule: the readers plan with this interface alone, so a job behaves the same over
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError
+from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import OffsetRange
 from shoal.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__shoal_sink")
+"""Topics no pattern means; by name they can be read."""
 
 
 class Stock(Protocol):
@@ -35,6 +41,9 @@ class Stock(Protocol):
     def bytes_per_record(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         """An estimate, for byte limits; partitions it cannot say anything of are left out."""
 
+    def pieces(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """The ranges, cut where another task can begin at no cost."""
+
     def read(
         self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
     ) -> Iterator[pa.RecordBatch]:
@@ -43,6 +52,27 @@ class Stock(Protocol):
         Raises:
             DataLossError: a range is not wholly there any more.
         """
+
+
+def chosen(options: SourceOptions, present: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of the partitions there are that the options ask for, sorted.
+
+    Raises:
+        ConfigError: a topic or partition that is named does not exist.
+    """
+    found = set(present)
+    if options.assign is not None:
+        missing = sorted(set(options.assign) - found)
+        if missing:
+            raise ConfigError(f"option assign names {missing[0]}, which does not exist")
+        return sorted(options.assign)
+    if options.topics is not None:
+        absent = sorted(set(options.topics) - {tp.topic for tp in found})
+        if absent:
+            raise ConfigError(f"topic {absent[0]!r} does not exist; create it first")
+        return sorted(tp for tp in found if tp.topic in options.topics)
+    pattern = re.compile(options.pattern or "")
+    return sorted(tp for tp in found if tp.topic not in INTERNAL and pattern.fullmatch(tp.topic))
 
 
 class GroupOffsets(Protocol):
