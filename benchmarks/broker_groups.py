@@ -1,0 +1,190 @@
+"""Groups under load: thousands of heart-beating members, and one large rebalance.
+
+python -m benchmarks.broker_groups [--members 2000] [--seconds 12]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import selectors
+import socket
+import struct
+import tempfile
+import time
+from typing import Any
+
+from benchmarks.broker_load import Address, create_topic, resident_mb
+from benchmarks.broker_start import start, stop
+from shoal.types import TopicPartition
+from shoal.wire.apis.heartbeat import HeartbeatRequest
+from shoal.wire.apis.join_group import JoinGroupRequest
+from shoal.wire.apis.sync_group import SyncGroupRequest
+from shoal.wire.consumer_protocol import Assignment, Subscription
+from shoal.wire.frames import decode_response, encode_request
+
+JOIN, SYNC, BEAT = (11, 5), (14, 3), (12, 3)
+
+
+class Member:
+    """One connection and its place in a group."""
+
+    def __init__(self, address: Address, group: str) -> None:
+        self.sock = socket.create_connection(address, timeout=60)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.group = group
+        self.member_id = ""
+        self.generation = -1
+        self.joined: Any = None
+        self.sent_at = 0.0
+
+    def send(self, api: tuple[int, int], request: Any) -> None:
+        self.sock.sendall(b"".join(encode_request(api[0], api[1], 1, "bench", request)))
+
+    def receive(self, api: tuple[int, int]) -> Any:
+        data = b""
+        while len(data) < 4 or len(data) < 4 + struct.unpack_from(">i", data)[0]:
+            more = self.sock.recv(1 << 20)
+            if not more:
+                raise ConnectionError("the broker closed the connection")
+            data += more
+        return decode_response(data[4:], *api)[1]
+
+    def join(self, topics: list[str]) -> None:
+        self.send(
+            JOIN,
+            JoinGroupRequest(
+                group_id=self.group,
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=120_000,
+                member_id=self.member_id,
+                protocol_type="consumer",
+                protocols=[
+                    JoinGroupRequest.Protocol(
+                        name="range", metadata=Subscription(topics=topics).encode()
+                    )
+                ],
+            ),
+        )
+
+    def sync(self, plan: dict[str, bytes]) -> None:
+        is_leader = self.joined.leader == self.member_id
+        assignments = [
+            SyncGroupRequest.Assignment(member_id=member, assignment=data)
+            for member, data in (plan.items() if is_leader else ())
+        ]
+        self.send(
+            SYNC,
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                assignments=assignments,
+            ),
+        )
+
+
+def rebalance(address: Address, members: list[Member], partitions: int) -> float:
+    """Everybody joins and syncs; seconds from the last join to the last assignment."""
+    first, *others = members
+    for member in members:
+        member.join(["orders"])
+        member.member_id = member.receive(JOIN).member_id
+    # The first is answered at once and alone (no initial delay); the others then wait for it.
+    first.join(["orders"])
+    first.receive(JOIN)
+    for member in others:
+        member.join(["orders"])
+    first.join(["orders"])
+    began = time.perf_counter()
+    for member in members:
+        member.joined = member.receive(JOIN)
+        member.generation = member.joined.generation_id
+    assert len({member.generation for member in members}) == 1
+    leader = next(m for m in members if m.joined.leader == m.member_id)
+    ids = [each.member_id for each in leader.joined.members]
+    plan = {
+        member_id: Assignment(
+            [TopicPartition("orders", p) for p in range(n, partitions, len(ids))]
+        ).encode()
+        for n, member_id in enumerate(ids)
+    }
+    for member in members:
+        member.sync(plan)
+    for member in members:
+        answer = member.receive(SYNC)
+        assert answer.error_code == 0, answer.error_code
+    return time.perf_counter() - began
+
+
+def beat(members: list[Member], seconds: float) -> tuple[float, float, int]:
+    """Everybody's heartbeat every 3 s, spread evenly: (p50, p99 in ms, beats)."""
+    selector = selectors.DefaultSelector()
+    for member in members:
+        selector.register(member.sock, selectors.EVENT_READ, member)
+    latencies: list[float] = []
+    interval = 3.0 / len(members)
+    began = time.perf_counter()
+    turn = 0
+    while (now := time.perf_counter()) < began + seconds:
+        while began + turn * interval <= now:
+            member = members[turn % len(members)]
+            member.sent_at = time.perf_counter()
+            member.send(
+                BEAT,
+                HeartbeatRequest(
+                    group_id=member.group,
+                    generation_id=member.generation,
+                    member_id=member.member_id,
+                ),
+            )
+            turn += 1
+        for key, _ in selector.select(interval):
+            answer = key.data.receive(BEAT)
+            assert answer.error_code == 0, answer.error_code
+            latencies.append(time.perf_counter() - key.data.sent_at)
+    latencies.sort()
+    return (
+        latencies[len(latencies) // 2] * 1e3,
+        latencies[len(latencies) * 99 // 100] * 1e3,
+        len(latencies),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--members", type=int, default=2000)
+    parser.add_argument("--large", type=int, default=500)
+    parser.add_argument("--partitions", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as directory:
+        process, address, _ = start(directory)
+        create_topic(address, "orders", options.partitions)
+        large = [Member(address, "large") for _ in range(options.large)]
+        seconds = rebalance(address, large, options.partitions)
+        print(
+            f"{options.large} members, {options.partitions} partitions: "
+            f"rebalanced {seconds:.2f} s after the last join"
+        )
+        members = large
+        while len(members) < options.members:
+            count = min(100, options.members - len(members))
+            group = [Member(address, f"g{len(members)}") for _ in range(count)]
+            rebalance(address, group, 100)
+            members = members + group
+        p50, p99, beats = beat(members, options.seconds)
+        print(f"{len(members)} members: {beats} heartbeats, p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+        print(f"resident {resident_mb(process.pid):.0f} MB")
+        for member in members:
+            member.sock.close()
+        stop(process)
+
+
+if __name__ == "__main__":
+    main()
