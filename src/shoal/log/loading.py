@@ -431,9 +431,12 @@ class _Loader:
         """From the newest snapshot that fits, and the batches behind it.
 
         After an unclean stop only a snapshot of synced data fits: another may count batches that
-        are lost, and a producer that sends them again must not be told they are stored.
+        are lost, and a producer that sends them again must not be told they are stored. What lies
+        before the first segment was stored and then deleted, so it counts as synced.
         """
-        limit = end_offset if self.report.clean else min(end_offset, self.known.recovery_point)
+        limit = end_offset
+        if not self.report.clean:
+            limit = min(limit, max(self.known.recovery_point, segments[0].base_offset))
         found = [
             base
             for entry in self.disk.list(self.directory)

@@ -303,17 +303,19 @@ class PartitionLog:
             self._cut_back(segment)
             raise
         segment.modified_ms = now_ms
-        self._note_appended(checked, base_offset)
+        self._note_appended(checked, base_offset, append_time_ms)
         return AppendResult(
             ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
         )
 
-    def _note_appended(self, checked: Checked, base_offset: int) -> None:
+    def _note_appended(
+        self, checked: Checked, base_offset: int, append_time_ms: int | None
+    ) -> None:
         offset = base_offset
         for header in checked.headers:
             offset += header.last_offset_delta + 1
             if header.producer_id >= 0:
-                self.producers.note(header, offset - 1)
+                self.producers.note(header, offset - 1, append_time_ms)
         self.end_offset = offset
         segment = self._segments[-1]
         if not self._unsynced or self._unsynced[-1] is not segment:
@@ -573,8 +575,17 @@ class PartitionLog:
 
     def latest_by_time(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp (ListOffsets -3): the first of several."""
-        newest = max((segment.newest_ms() for segment in self._segments), default=-1)
+        newest = max(self._newest_visible_ms(segment) for segment in self._segments)
         return self.offset_for_time(newest) if newest >= 0 else None
+
+    def _newest_visible_ms(self, segment: Segment) -> int:
+        newest = segment.newest_ms()
+        if segment.base_offset >= self.start_offset and (
+            segment.offset_of_max_timestamp < self.high_watermark
+        ):
+            return newest
+        end = self._end_of(segment, self.high_watermark)
+        return segment.newest_between(self.start_offset, end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """``(epoch, end offset)`` of the largest epoch up to ``leader_epoch``; None if unknown."""
@@ -624,6 +635,7 @@ class PartitionLog:
         self._forget_segments({segment.base_offset for segment in old})
 
     def _forget_segments(self, bases: set[int]) -> None:
+        self._unsynced = [one for one in self._unsynced if one.base_offset not in bases]
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base not in bases]
 
     # Small files
@@ -700,10 +712,13 @@ class PartitionLog:
         self._epochs_changed = False
 
     def release_files(self) -> None:
-        """Close what is not in use; it is opened again on demand."""
-        for segment in self._segments[:-1]:
-            segment.let_go(indexes=segment.seal is not None)
-        self._segments[-1].let_go(indexes=False)
+        """Close what is not in use; it is opened again on demand.
+
+        Not what is unsynced: a write-back error is reported to the files that were open.
+        """
+        for segment in self._segments:
+            if segment not in self._unsynced:
+                segment.let_go(indexes=segment.seal is not None and segment is not self.active)
 
     def close(self) -> None:
         """Sync, save everything derived, take no more appends."""
@@ -713,5 +728,6 @@ class PartitionLog:
             self.sync()
         if self.fenced is None:
             self.checkpoint(finished=True)()
+        self._unsynced.clear()
         self.release_files()
         self.closed = True

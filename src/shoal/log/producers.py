@@ -105,12 +105,14 @@ class Producers:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return None if first == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def note(self, header: BatchHeader, last_offset: int) -> None:
+    def note(
+        self, header: BatchHeader, last_offset: int, append_time_ms: int | None = None
+    ) -> None:
         """Remember a batch that was appended, or is replayed from the log."""
         if header.base_sequence < 0:
             return  # control batches carry a producer id but no sequence
         entry = self.entries.get(header.producer_id)
-        timestamp_ms = header.max_timestamp_ms
+        timestamp_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
         if entry is None:
             entry = ProducerEntry(header.producer_id, header.producer_epoch, timestamp_ms)
             self.entries[header.producer_id] = entry

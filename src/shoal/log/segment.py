@@ -15,7 +15,7 @@ from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import IndexSeal
 from shoal.log.disk import Buffer, Disk, File, read_file, remove_if_there, write_fully
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
-from shoal.records.batch import HEADER_SIZE, BatchHeader, read_body, read_header
+from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch, read_body, read_header
 from shoal.records.checksum import crc32c
 from shoal.types import TimestampType
 
@@ -257,7 +257,7 @@ class Segment:
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Index a batch that is already in the file, as ``append`` would have."""
-        if header.max_timestamp_ms > self.max_timestamp_ms:
+        if header.max_timestamp_ms > self.max_timestamp_ms and header.record_count:
             self.max_timestamp_ms = header.max_timestamp_ms
             self.offset_of_max_timestamp = header.last_offset
         if self.first_timestamp_ms is None:
@@ -360,6 +360,21 @@ class Segment:
         if self.seal is None and self._index is None:
             self.load_indexes()
         return self.max_timestamp_ms
+
+    def newest_between(self, start_offset: int, end: int) -> int:
+        """The largest timestamp from an offset to a position, by reading what lies between."""
+        newest = -1
+        position = self.index.floor(max(0, start_offset - self.base_offset))
+        for at, header in self.headers(position, end):
+            if header.last_offset < start_offset or header.max_timestamp_ms <= newest:
+                continue
+            if header.base_offset >= start_offset:
+                newest = header.max_timestamp_ms if header.record_count else newest
+                continue
+            for record in decode_batch(self.file.read_at(at, header.size_bytes), check_crc=False):
+                if record.offset >= start_offset:
+                    newest = max(newest, record.timestamp_ms)
+        return newest
 
     def first_at(self, timestamp_ms: int, start_offset: int, end: int) -> tuple[int, int] | None:
         """Offset and time of the first record before ``end`` at or after both arguments."""

@@ -435,7 +435,7 @@ def _survivals(writes: list[Write], first: int, step: int) -> Iterator[list[Writ
             end = Write(write.position + len(write.data), b"")
             yield [*before, end]
             for start in range(0, len(write.data), SECTOR):
-                rest = start + SECTOR
+                rest = min(start + SECTOR, len(write.data))
                 head = Write(write.position, write.data[:start])
                 yield [*before, head, end, Write(write.position + rest, write.data[rest:])]
     for lost in range(len(writes) - 1):

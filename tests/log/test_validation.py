@@ -1,0 +1,211 @@
+"""What a client may append, and what it is told otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import ErrorCode
+from shoal.log.config import LogConfig
+from shoal.log.validation import Checked, check
+from shoal.records.batch import (
+    HEADER_SIZE,
+    checksum_holds,
+    decode_batch,
+    encode_batch,
+    read_header,
+    seal,
+)
+from shoal.records.compression import Codec
+from shoal.records.markers import encode_marker
+from shoal.types import TimestampType
+from tests.log.batches import NOW_MS, batch
+
+CONFIG = LogConfig()
+
+
+def refusal(data: bytes, config: LogConfig = CONFIG, *, from_client: bool = True) -> ErrorCode:
+    result = check(data, config, now_ms=NOW_MS, from_client=from_client)
+    assert not isinstance(result, Checked), "it was accepted"
+    return result[0]
+
+
+def accepted(data: bytes, config: LogConfig = CONFIG, *, from_client: bool = True) -> Checked:
+    result = check(data, config, now_ms=NOW_MS, from_client=from_client)
+    assert isinstance(result, Checked), result
+    return result
+
+
+def resealed(**changes: int) -> bytes:
+    """A batch whose header says something else, checksum included."""
+    data = batch(b"a", b"b", timestamp_ms=NOW_MS)
+    fields = read_header(data)._asdict() | changes
+    for name in ("length", "magic", "crc"):
+        del fields[name]
+    return seal(data[HEADER_SIZE:], **fields)
+
+
+def test_a_good_batch_is_accepted_and_may_be_changed_in_place() -> None:
+    data = batch(b"a", b"b")
+    checked = accepted(data)
+    assert bytes(checked.data) == data
+    assert not isinstance(checked.data, bytes)
+    assert [header.record_count for header in checked.headers] == [2]
+
+
+def test_a_callers_buffer_is_used_as_it_is() -> None:
+    data = bytearray(batch(b"a"))
+    view = memoryview(data)
+    assert check(view, CONFIG, now_ms=NOW_MS, from_client=True).data is view  # type: ignore[union-attr]
+    assert accepted(bytes(data)).data is not data
+
+
+@pytest.mark.parametrize("cut", [0, 1, 11, 12, 60, 61, 70])
+def test_a_batch_that_is_cut_off_is_refused(cut: int) -> None:
+    data = batch(b"some value")[:cut]
+    expected = ErrorCode.INVALID_RECORD if cut == 0 else ErrorCode.CORRUPT_MESSAGE
+    assert refusal(data) is expected
+
+
+@given(position=st.integers(12, 90), flip=st.integers(1, 255))
+def test_any_changed_byte_is_noticed(position: int, flip: int) -> None:
+    data = bytearray(batch(b"some value of some length"))
+    if 12 <= position < 16:
+        return  # the leader epoch is the broker's to set
+    data[position % len(data)] ^= flip
+    if position % len(data) < 12:
+        return
+    result = check(bytes(data), CONFIG, now_ms=NOW_MS, from_client=True)
+    assert not isinstance(result, Checked)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_refused_as_such(magic: int) -> None:
+    data = bytearray(batch(b"a"))
+    data[16] = magic
+    assert refusal(bytes(data)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_client_sends_exactly_one_batch() -> None:
+    assert refusal(batch(b"a") + batch(b"b")) is ErrorCode.INVALID_RECORD
+    several = accepted(batch(b"a") + batch(b"b"), from_client=False)
+    assert len(several.headers) == 2
+
+
+def test_a_client_does_not_choose_offsets_counts_or_control() -> None:
+    assert refusal(batch(b"a", base_offset=3)) is ErrorCode.INVALID_RECORD
+    assert refusal(resealed(last_offset_delta=4)) is ErrorCode.INVALID_RECORD
+    assert refusal(resealed(record_count=1)) is ErrorCode.INVALID_RECORD
+    assert refusal(resealed(record_count=0)) is ErrorCode.INVALID_RECORD
+    marker = encode_marker(commit=True, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
+    assert refusal(marker) is ErrorCode.INVALID_RECORD
+    accepted(marker, from_client=False)
+
+
+def test_an_idempotent_batch_needs_a_sequence() -> None:
+    assert refusal(batch(b"a", producer_id=1, producer_epoch=0)) is ErrorCode.INVALID_RECORD
+    assert refusal(batch(b"a", producer_id=1, base_sequence=0)) is ErrorCode.INVALID_RECORD
+    accepted(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
+
+
+def test_a_transactional_batch_needs_a_transaction() -> None:
+    data = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert refusal(data) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_sizes_are_limited_by_message_and_by_segment() -> None:
+    data = batch(b"x" * 1000)
+    assert refusal(data, replace(CONFIG, max_message_bytes=len(data) - 1)) is (
+        ErrorCode.MESSAGE_TOO_LARGE
+    )
+    assert refusal(data, replace(CONFIG, segment_bytes=500)) is ErrorCode.RECORD_LIST_TOO_LARGE
+    accepted(data, replace(CONFIG, max_message_bytes=len(data), segment_bytes=len(data)))
+
+
+def test_timestamps_outside_the_topics_window_are_refused() -> None:
+    config = replace(
+        CONFIG, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500
+    )
+    accepted(batch(b"a", timestamp_ms=NOW_MS - 1000), config)
+    accepted(batch(b"a", timestamp_ms=NOW_MS + 500), config)
+    for timestamp_ms in (NOW_MS - 1001, NOW_MS + 501):
+        assert refusal(batch(b"a", timestamp_ms=timestamp_ms), config) is (
+            ErrorCode.INVALID_TIMESTAMP
+        )
+    append_time = replace(config, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    accepted(batch(b"a", timestamp_ms=5), append_time)
+
+
+def test_a_client_may_not_set_the_append_time() -> None:
+    data = encode_batch([(None, b"a", (), NOW_MS)], timestamp_type=TimestampType.LOG_APPEND_TIME)
+    assert refusal(data) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codecs_are_refused(codec: int) -> None:
+    assert refusal(resealed(attributes=codec)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_compacted_topic_takes_only_keys() -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    assert refusal(batch(b"a"), config) is ErrorCode.INVALID_RECORD
+    accepted(batch(b"a", key=b"k"), config)
+    accepted(batch(b"a"), config, from_client=False)
+
+
+def test_garbage_under_a_valid_checksum_is_noticed_where_records_are_looked_at() -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    data = seal(
+        b"\xff" * 40,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=0,
+        last_offset_delta=1,
+        base_timestamp_ms=NOW_MS,
+        max_timestamp_ms=NOW_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=2,
+    )
+    assert refusal(data, config) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("uncompressed", Codec.NONE),
+        ("gzip", Codec.GZIP),
+        ("snappy", Codec.SNAPPY),
+        ("lz4", Codec.LZ4),
+        ("zstd", Codec.ZSTD),
+    ],
+)
+def test_a_topic_may_want_another_compression(name: str, codec: Codec) -> None:
+    config = replace(CONFIG, compression_type=name)
+    sent = encode_batch(
+        [(b"k%d" % index, b"value" * 20, [("h", b"x")], NOW_MS + index) for index in range(9)],
+        codec=Codec.ZSTD if codec is not Codec.ZSTD else Codec.GZIP,
+        producer_id=5,
+        producer_epoch=2,
+        base_sequence=40,
+    )
+    checked = accepted(sent, config)
+    header = checked.headers[0]
+    assert header.codec == codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 40)
+    assert checksum_holds(checked.data)
+    assert decode_batch(checked.data) == decode_batch(sent)
+    same = accepted(bytes(checked.data), config)
+    assert bytes(same.data) == bytes(checked.data), "the right codec is left alone"
+
+
+def test_a_bomb_is_not_inflated() -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    bomb = batch(bytes(65 << 20), key=b"k", codec=Codec.ZSTD)
+    assert len(bomb) < 100_000
+    assert refusal(bomb, config) is ErrorCode.MESSAGE_TOO_LARGE
+    accepted(bomb)  # nobody looks inside, so nothing is inflated
