@@ -107,14 +107,14 @@ class ConnectionHost(Protocol):
     in_flight_requests_max: int
     out_pending_max_bytes: int
 
-    def frame_limit(self, connection: Connection) -> int: ...
     def take(self, connection: Connection, size_bytes: int) -> bool: ...
     def give_back(self, size_bytes: int) -> None: ...
     def on_frame(self, connection: Connection, frame: memoryview) -> None: ...
     def on_closed(self, connection: Connection) -> None: ...
     def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None: ...
     def mark_dirty(self, connection: Connection) -> None: ...
-    def count_bytes(self, *, received: int = 0, sent: int = 0) -> None: ...
+    def count_received(self, size_bytes: int) -> None: ...
+    def count_sent(self, size_bytes: int) -> None: ...
 
 
 class Connection:
@@ -139,6 +139,7 @@ class Connection:
         "accepted_at",
         "client_software",
         "fd",
+        "frame_limit",
         "is_closed",
         "last_active",
         "last_write_progress",
@@ -157,8 +158,11 @@ class Connection:
         listener: object,
         peer_host: str,
         peer_port: int,
+        frame_limit: int,
     ) -> None:
         self._host = host
+        # Grows when the client has proved who it is.
+        self.frame_limit = frame_limit
         self.sock = sock
         self.fd = sock.fileno()
         self.listener = listener
@@ -282,7 +286,7 @@ class Connection:
             if received == 0:
                 self.close()
                 return
-            host.count_bytes(received=received)
+            host.count_received(received)
             self.last_active = monotonic()
             if partial is None:
                 self._scan(host.scratch, received)
@@ -323,7 +327,7 @@ class Connection:
         frames = 0
         while end - position >= 4:
             size = _LENGTH.unpack_from(data, position)[0]
-            if not 0 < size <= host.frame_limit(self):
+            if not 0 < size <= self.frame_limit:
                 raise _foreign(bytes(data[position : min(end, position + 16)]), size)
             start = position + 4
             if end - start < size:
@@ -474,7 +478,7 @@ class Connection:
             turn += sent
             self._out_bytes -= sent
             self.last_write_progress = self.last_active = monotonic()
-            self._host.count_bytes(sent=sent)
+            self._host.count_sent(sent)
         return True
 
     def _send_gathered(self) -> int:

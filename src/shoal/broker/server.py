@@ -152,12 +152,23 @@ class Server:
             channel = listener.tls.wrap_socket(
                 sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
             )
-        connection = Connection(self, channel, listener=listener, peer_host=host, peer_port=port)
+        limits = self._limits
+        must_log_in = bool(listener.config.sasl)
+        connection = Connection(
+            self,
+            channel,
+            listener=listener,
+            peer_host=host,
+            peer_port=port,
+            frame_limit=limits.frame_bytes_before_authentication
+            if must_log_in
+            else limits.frame_bytes,
+        )
         self.connections.add(connection)
         self._per_address[host] += 1
         self._counters.connections_accepted += 1
         self._counters.connections_open += 1
-        if listener.config.sasl:
+        if must_log_in:
             self._unauthenticated.add(connection)
         connection.start()
 
@@ -184,13 +195,9 @@ class Server:
 
     # --- what connections ask of their host -----------------------------------------------------
 
-    def frame_limit(self, connection: Connection) -> int:
-        if self._unauthenticated and connection in self._unauthenticated:
-            return self._limits.frame_bytes_before_authentication
-        return self._limits.frame_bytes
-
     def authenticated(self, connection: Connection) -> None:
         self._unauthenticated.discard(connection)
+        connection.frame_limit = self._limits.frame_bytes
 
     def take(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve room for a request; False asks the connection to wait."""
@@ -215,9 +222,11 @@ class Server:
     def in_flight_bytes(self) -> int:
         return self._in_flight_bytes
 
-    def count_bytes(self, *, received: int = 0, sent: int = 0) -> None:
-        self._counters.received_bytes += received
-        self._counters.sent_bytes += sent
+    def count_received(self, size_bytes: int) -> None:
+        self._counters.received_bytes += size_bytes
+
+    def count_sent(self, size_bytes: int) -> None:
+        self._counters.sent_bytes += size_bytes
 
     def mark_dirty(self, connection: Connection) -> None:
         if not self._dirty:

@@ -31,10 +31,10 @@ class Waiter:
         self._wake: Callable[[], None] | None = wake
         self._timer: asyncio.TimerHandle | None = None
 
-    def arrived(self, size_bytes: int) -> None:
+    def arrived(self, size_bytes: int) -> bool:
+        """Count; True if that is enough."""
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
-            self.finish()
+        return self._missing_bytes <= 0
 
     def finish(self) -> None:
         """Leave and call back, unless that has happened already."""
@@ -54,6 +54,7 @@ class WaitingRoom:
         self._limit = limit
         self._by_partition: dict[TopicPartition, set[Waiter]] = {}
         self._all: set[Waiter] = set()
+        self._ready: list[Waiter] = []
 
     def __len__(self) -> int:
         return len(self._all)
@@ -80,11 +81,21 @@ class WaitingRoom:
         return waiter
 
     def arrived(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Bytes of this partition became readable."""
-        waiters = self._by_partition.get(topic_partition)
-        if waiters:
-            for waiter in list(waiters):
-                waiter.arrived(size_bytes)
+        """Bytes of this partition became readable.
+
+        Whoever has enough is called after this turn of the loop: a request that writes to many
+        partitions then wakes a reader once, with all of it.
+        """
+        for waiter in self._by_partition.get(topic_partition, ()):
+            if waiter.arrived(size_bytes):
+                if not self._ready:
+                    self._loop.call_soon(self._wake_ready)
+                self._ready.append(waiter)
+
+    def _wake_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for waiter in ready:
+            waiter.finish()
 
     def disturb(self, topic_partition: TopicPartition) -> None:
         """Something other than data happened (deleted, log start moved): look again."""
