@@ -293,7 +293,7 @@ def _compact(log: PartitionLog, now_ms: int) -> Job:
     if log.state.cleaned_until < keys.end_offset:
         # From now on holes in the offsets below are no damage; recovery must know first.
         log.state.cleaned_until = keys.end_offset
-        yield log.state_writer()
+        yield log.files.state_writer(log.state)
     for group in _groups(log, segments):
         if log.closed or log.fenced is not None:
             return
@@ -422,5 +422,5 @@ def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:
     log.replace_segments(group, [new])
     new.unhold()
     yield write
-    yield log.seals_writer()
+    yield log.files.seals_writer(log.segments)
     yield group.clear

@@ -37,7 +37,8 @@ from shoal.log.checkpoints import (
 from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk, OsDisk, read_file, remove_if_there, replace_file
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
-from shoal.log.partition import Job, PartitionLog, Reserve
+from shoal.log.partition import Job, PartitionLog
+from shoal.log.reserve import Reserve
 from shoal.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -396,6 +397,10 @@ class LogDirectory:
 
     def _write_checkpoints(self) -> None:
         self._replace_checkpoints(self._checkpoint_contents())
+
+    def abandon(self) -> None:
+        """Let go as a process that dies does: nothing is synced or saved."""
+        self._lock.release()
 
     def close(self) -> None:
         """Sync and close every partition; the next start scans nothing."""

@@ -20,7 +20,8 @@ from contextlib import suppress
 
 from shoal.errors import ErrorCode
 from shoal.log.config import Durability
-from shoal.log.partition import PartitionLog, SyncWork
+from shoal.log.partition import PartitionLog
+from shoal.log.syncwork import SyncWork
 
 Callback = Callable[[ErrorCode], None]
 #: Files of one file system share its journal: this many at a time saturate it.

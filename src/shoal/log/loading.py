@@ -32,9 +32,10 @@ from shoal.log.checkpoints import (
 from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk, read_file, remove_if_there, write_fully
 from shoal.log.epochs import LeaderEpochs
-from shoal.log.partition import PartitionLog, Reserve
+from shoal.log.partition import PartitionLog
 from shoal.log.producers import Producers
 from shoal.log.recovery import Scan, is_blank, scan
+from shoal.log.reserve import Reserve
 from shoal.log.segment import Segment, file_name, walk
 from shoal.records.batch import BatchHeader
 from shoal.types import TopicPartition
@@ -199,9 +200,9 @@ class _Loader:
         )
         log.cleaned_offset = max(start_offset, min(self.known.cleaned_offset, end_offset))
         if epoch_changed:
-            log.save_epochs()
+            log.files.epochs_writer(log.epochs)()
         if self.report.corrupt:
-            log.state_writer()()
+            log.files.state_writer(log.state)()
         self.report.end_offset, self.report.leader_epoch = end_offset, log.leader_epoch
         return log, self.report
 

@@ -13,29 +13,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from shoal.errors import CorruptDataError, ErrorCode
-from shoal.log.checkpoints import (
-    LEADER_EPOCHS,
-    SEALS,
-    STATE,
-    PartitionState,
-    encode_epochs,
-    encode_seals,
-    encode_state,
-)
+from shoal.log.checkpoints import PartitionState
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, File, remove_if_there, replace_file
+from shoal.log.disk import Disk, File
 from shoal.log.epochs import LeaderEpochs
 from shoal.log.producers import ProducerEntry, Producers, StoredBatch
-from shoal.log.segment import OFFSETS_MAX, Segment, file_name
+from shoal.log.reserve import Reserve
+from shoal.log.segment import OFFSETS_MAX, Segment
+from shoal.log.smallfiles import SmallFiles
+from shoal.log.syncwork import SyncWork
 from shoal.log.validation import Checked, check
 from shoal.records.batch import assign_offsets
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
-
-_SNAPSHOTS_KEPT: Final = 4
 
 #: Background work in slices: ``None`` means "call me again", a callable is work for any thread.
 Job = Iterator[Callable[[], object] | None]
@@ -80,69 +73,6 @@ class ReadResult(NamedTuple):
 
     def read_bytes(self) -> bytes:
         return self.file.read_at(self.position, self.size) if self.file is not None else b""
-
-
-class SyncWork:
-    """What has to reach the disk, fixed at one moment. ``run`` in any thread."""
-
-    __slots__ = ("_directories", "_disk", "_files", "end_offset", "log", "position", "segment")
-
-    def __init__(
-        self,
-        log: PartitionLog,
-        disk: Disk,
-        files: list[File],
-        directories: list[str],
-        end_offset: int,
-        segment: Segment,
-        position: int,
-    ) -> None:
-        self.log = log
-        self._disk = disk
-        self._files = files
-        self._directories = directories
-        self.end_offset = end_offset
-        self.segment = segment
-        self.position = position
-
-    def run(self) -> OSError | None:
-        """Sync, and say what went wrong: after an error nothing here may be believed durable."""
-        try:
-            for file in self._files:
-                file.sync_data()
-            for directory in self._directories:
-                self._disk.sync_directory(directory)
-        except OSError as error:
-            return error
-        return None
-
-
-class Reserve:
-    """Refuses appends before the disk is full, so that reads, retention and recovery go on.
-
-    Asking the file system at every append would cost more than the append: between questions
-    it lends out a part of what was free.
-    """
-
-    __slots__ = ("_disk", "_lent", "reserve_bytes")
-
-    _LOAN_MAX: Final = 16 << 20
-
-    def __init__(self, disk: Disk, reserve_bytes: int) -> None:
-        self._disk = disk
-        self._lent = 0
-        self.reserve_bytes = reserve_bytes
-
-    def admits(self, size: int) -> bool:
-        if size <= self._lent:
-            self._lent -= size
-            return True
-        left = self._disk.free_bytes() - self.reserve_bytes
-        if left < size:
-            self._lent = 0
-            return False
-        self._lent = min(max(left // 8 - size, 0), self._LOAN_MAX)
-        return True
 
 
 class PartitionLog:
@@ -195,7 +125,7 @@ class PartitionLog:
         self._unsynced: list[Segment] = []
         self._files_to_sync: list[File] = []
         self._directories_to_sync: list[str] = []
-        self._snapshots = set(snapshots)
+        self.files = SmallFiles(disk, directory, snapshots)
         self._epochs_changed = False
         self._checkpointed = start_offset, end_offset
 
@@ -375,10 +305,8 @@ class PartitionLog:
             index_interval_bytes=self.config.index_interval_bytes,
         )
         index_files = old.save_indexes(finished=True)()
-        snapshot = self._snapshot(self.end_offset)
-        if snapshot is not None:
-            replace_file(self.disk, *snapshot, sync=False)
-        self.seals_writer()()
+        self.files.snapshot_writer(self.producers, self.end_offset)()
+        self.files.seals_writer(self._segments)()
         self._files_to_sync += index_files
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -623,7 +551,7 @@ class PartitionLog:
             segment.path(suffix)
             for segment in gone
             for suffix in (".log", ".index", ".timeindex", ".txnindex")
-        ] + self._drop_snapshots(below=self._bases[0])
+        ] + self.files.forget_snapshots(below=self._bases[0])
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
         """Put compacted segments in the place of those they were made from."""
@@ -659,57 +587,18 @@ class PartitionLog:
             for segment in self._segments
             if segment is self.active or segment.seal is None
         ]
-        writes.append(self.seals_writer())
-        snapshot = self._snapshot(self.end_offset)
-        epochs = encode_epochs(self.epochs.entries) if self._epochs_changed else None
-        self._epochs_changed = False
-        stale = self._drop_snapshots(keep=_SNAPSHOTS_KEPT)
+        writes.append(self.files.seals_writer(self._segments))
+        writes.append(self.files.snapshot_writer(self.producers, self.end_offset))
+        if self._epochs_changed:
+            writes.append(self.files.epochs_writer(self.epochs))
+            self._epochs_changed = False
+        writes.append(self.files.remover(self.files.forget_snapshots()))
 
         def run() -> None:
             for write in writes:
                 write()
-            if snapshot is not None:
-                replace_file(self.disk, *snapshot, sync=False)
-            if epochs is not None:
-                replace_file(self.disk, f"{self.directory}/{LEADER_EPOCHS}", epochs)
-            for path in stale:
-                remove_if_there(self.disk, path)
 
         return run
-
-    def _snapshot(self, offset: int) -> tuple[str, bytes] | None:
-        if offset in self._snapshots and not self.producers.changed:
-            return None
-        self.producers.changed = False
-        self._snapshots.add(offset)
-        return f"{self.directory}/{file_name(offset, '.snapshot')}", self.producers.encode(offset)
-
-    def _drop_snapshots(self, *, keep: int | None = None, below: int | None = None) -> list[str]:
-        """Forget old snapshots, never the newest; returns their paths."""
-        ordered = sorted(self._snapshots)
-        if keep is not None:
-            gone = ordered[:-keep]
-        else:
-            gone = [offset for offset in ordered[:-1] if below is not None and offset < below]
-        self._snapshots.difference_update(gone)
-        return [f"{self.directory}/{file_name(offset, '.snapshot')}" for offset in gone]
-
-    def state_writer(self) -> Callable[[], None]:
-        """Work that saves, durably, what the log itself does not tell."""
-        content = encode_state(self.state)
-        return lambda: replace_file(self.disk, f"{self.directory}/{STATE}", content)
-
-    def seals_writer(self) -> Callable[[], None]:
-        """Work that saves how the index files must look; no sync, for they can be derived."""
-        seals = {one.base_offset: one.seal for one in self._segments if one.seal is not None}
-        path, content = f"{self.directory}/{SEALS}", encode_seals(seals)
-        return lambda: replace_file(self.disk, path, content, sync=False)
-
-    def save_epochs(self) -> None:
-        """At once and durably: an epoch must be known before anything is written under it."""
-        path = f"{self.directory}/{LEADER_EPOCHS}"
-        replace_file(self.disk, path, encode_epochs(self.epochs.entries))
-        self._epochs_changed = False
 
     def release_files(self) -> None:
         """Close what is not in use; it is opened again on demand.
