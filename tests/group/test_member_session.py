@@ -809,6 +809,25 @@ def test_a_new_topic_that_matches_is_a_reason_to_rejoin() -> None:
     assert driver.take(JoinGroupRequest)
 
 
+def test_a_leader_with_a_pattern_joins_even_if_its_reason_is_gone_when_metadata_comes() -> None:
+    # Found by the simulator (seed 532): prepared, but never joined.
+    driver = Driver(counts={"a1": 1})
+    driver.subscribe_pattern("a.*")
+    driver.find()
+    driver.poll()
+    driver.give_metadata()
+    driver.poll()
+    driver.join(1, leader="m", members=[])
+    driver.sync(*partitions("a1", 0))
+    driver.poll()
+    driver.give_metadata(a1=2)
+    driver.poll()
+    driver.give_metadata(a1=1)
+    driver.poll()
+    assert driver.take_steps()[-1] == Revoked(partitions("a1", 0))
+    assert join_request(driver).reason == "cached metadata has changed"
+
+
 def test_topics_the_leader_knew_first_become_part_of_the_subscription() -> None:
     driver = Driver(counts={"a1": 1})
     driver.subscribe_pattern("a.*")

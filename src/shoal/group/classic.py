@@ -115,13 +115,26 @@ class ClassicGroup:
         for member_id in [each for each in self.members if each not in self._assignments]:
             self.remove(member_id)
         for each in record.members:
-            if each.member_id not in self.members:
+            known = self.members.get(each.member_id)
+            if known is None:
                 self._put(self._take_staged(each.member_id) or member_of(each, record.protocol))
+            elif (record.protocol, each.subscription) not in known.protocols:
+                # Loading: an earlier generation voted for another protocol, or for the same one
+                # with another subscription. A living member knows what its record says.
+                self._refresh(known, member_of(each, record.protocol))
         self.protocol_type = record.protocol_type
         if record.leader is not None:
             self.leader_id = record.leader
         elif self.leader_id not in self.members:
             self.leader_id = next(iter(self._assignments), None)
+
+    def _refresh(self, known: Member, loaded: Member) -> None:
+        self.update(
+            known,
+            loaded.protocols,
+            rebalance_timeout_ms=loaded.rebalance_timeout_ms,
+            session_timeout_ms=loaded.session_timeout_ms,
+        )
 
     def _take_staged(self, member_id: str) -> Member | None:
         staged, self.staged = self.staged, None

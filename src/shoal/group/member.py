@@ -324,6 +324,8 @@ class Member:
     def _begin(self, now_ms: int, out: list[Output]) -> None:
         """Take the next step towards JoinGroup that is still to be taken."""
         session = self._session
+        # From here on there is no way back, even if what changed changes back.
+        session.rejoin_reason = session.rejoin_reason or self._interest.what_changed
         if not session.is_prepared and session.generation.is_reset and session.owned:
             self._revoke(now_ms, out)
         elif self._interest.has_pattern and not self._is_fresh:

@@ -139,7 +139,7 @@ class GroupSession:
 
     def _join_request(self) -> JoinGroupRequest:
         config = self._config
-        reason = self.rejoin_reason or "topics or partitions have changed"
+        reason = self.rejoin_reason or ""
         return JoinGroupRequest(
             group_id=config.group_id,
             session_timeout_ms=config.session_timeout_ms,

@@ -55,6 +55,11 @@ class TopicInterest:
     def has_changed_since_join(self) -> bool:
         return self.joined is not None and self.joined != self.topics
 
+    @property
+    def what_changed(self) -> str:
+        """For the coordinator's log."""
+        return "cached metadata has changed" if self.cluster_changed else "subscription has changed"
+
     def subscribe(self, topics: Iterable[str]) -> None:
         self._subscribed = True
         self._pattern = None

@@ -87,19 +87,22 @@ class Moment(NamedTuple):
 
     alive_ms: int
     pauses: int
+    has_jumped: bool = False
+    """Whether its wall clock ever did."""
 
 
 class GroupModel:
     """A group as its journal tells it."""
 
-    __slots__ = ("generation", "has_leader", "instances", "members", "owners")
+    __slots__ = ("generation", "has_leader", "members", "owners", "topics")
 
     def __init__(self) -> None:
         self.generation = -1
         self.has_leader = False
         self.members: dict[str, str | None] = {}
         """Member id → instance id."""
-        self.instances: dict[str, str] = {}
+        self.topics: frozenset[str] = frozenset()
+        """What they subscribe to."""
         self.owners: dict[TopicPartition, str] = {}
         """Of this generation, once its leader has spoken."""
 
@@ -109,11 +112,11 @@ class GroupModel:
         self.generation = record.generation
         self.has_leader = record.leader is not None
         self.members = {each.member_id: each.instance_id for each in record.members}
-        self.instances = {
-            instance_id: member_id
-            for member_id, instance_id in self.members.items()
-            if instance_id is not None
-        }
+        self.topics = frozenset(
+            topic
+            for each in record.members
+            for topic in consumer_protocol.subscribed_topics(each.subscription)
+        )
         if self.has_leader:
             self.owners = {
                 tp: member.member_id for member in record.members for tp in assigned(member)
@@ -136,6 +139,7 @@ class Watcher:
         self.model = GroupModel()
         self.committed: dict[TopicPartition, tuple[int, int]] = {}
         """The offset, and where in the journal it was written."""
+        self._written: dict[TopicPartition, Moment] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
         self._told_generation = -1
         self._unsent: dict[Ticket, list[tuple[TopicPartition, int]]] = {}
@@ -146,7 +150,6 @@ class Watcher:
         """When it did so at the latest: also by a request that was parked."""
         self._adopted: dict[tuple[int, TopicPartition], str] = {}
         self.processed: dict[TopicPartition, int] = {}
-        self._emptied = Moment(0, 0)
         self.generations = 0
         """How many were started."""
 
@@ -166,14 +169,15 @@ class Watcher:
                 case GroupRecord():
                     self._group_written(record, now)
                 case OffsetRecord():
-                    self._offset_written(record, offset, request, ticket)
+                    self._offset_written(record, offset, request, ticket, now)
                 case OffsetTombstone():
                     self._offset_removed(TopicPartition(record.topic, record.partition), now)
                 case GroupTombstone():
                     is_unused = not self.model.members and not self.committed
                     demand(is_unused, "G12", "a group with members or offsets was removed")
                     self.model = GroupModel()
-                    self._told_generation = -1
+                    self._told_generation = -1  # the next group of this name counts anew
+                    self._adopted.clear()
 
     def _group_written(self, record: GroupRecord, now: Moment) -> None:
         before = self.model.generation
@@ -190,8 +194,6 @@ class Watcher:
             # subscribe to now is for the next generation (KAFKA-12759).
             self._plan_written(record, is_new=not self.model.has_leader)
         self.model.adopt(record)
-        if not record.members:
-            self._emptied = now
 
     def append_failed(self, group: Group | None, now: Moment) -> None:
         """A generation that could not be started has renewed the sessions all the same."""
@@ -212,7 +214,7 @@ class Watcher:
                 demand(tp.partition < count, "G1", f"{tp} was assigned and never existed")
 
     def _offset_written(
-        self, record: OffsetRecord, offset: int, request: Any, ticket: Ticket
+        self, record: OffsetRecord, offset: int, request: Any, ticket: Ticket, now: Moment
     ) -> None:
         assert isinstance(request, OffsetCommitRequest)
         tp = TopicPartition(record.topic, record.partition)
@@ -228,19 +230,22 @@ class Watcher:
             demand(record.offset <= done, "C2", f"{at}, processed up to {done}")
             demand(record.offset <= end, "G5", f"{at}, its log ends at {end}")
         self.committed[tp] = (record.offset, offset)
+        self._written[tp] = now
         self._unsent.setdefault(ticket, []).append((tp, offset))
 
     def _offset_removed(self, tp: TopicPartition, now: Moment) -> None:
-        """Only with its topic, or when the group has been empty for as long as offsets are kept."""
+        """Only with its topic, or when nobody has wanted it for as long as offsets are kept."""
         if tp.topic in self._topics.counts:
-            demand(not self.model.members, "G12", f"{tp} was removed from a group in use")
-            empty_ms = now.alive_ms - self._emptied.alive_ms
-            allowed_ms = _SLACK_MS * (1 + now.pauses - self._emptied.pauses)
-            is_due = empty_ms >= self._config.offsets_retention_ms - allowed_ms
-            demand(is_due, "G12", f"{tp} was removed {empty_ms} ms after the last member left")
+            is_used = tp.topic in self.model.topics
+            demand(not is_used, "G12", f"the offset of {tp} was removed, it is in use")
+            since = self._written.get(tp, Moment(0, 0))
+            unused_ms = now.alive_ms - since.alive_ms
+            allowed_ms = _SLACK_MS * (1 + now.pauses - since.pauses)
+            is_due = unused_ms >= self._config.offsets_retention_ms - allowed_ms
+            # After a restart nobody can tell a clock that jumped from a long downtime.
+            demand(is_due or now.has_jumped, "G12", f"{tp} was removed after {unused_ms} ms")
         self.committed.pop(tp, None)
         self._acknowledged.pop(tp, None)
-        self.processed.pop(tp, None)
 
     def _is_current(
         self, member_id: str, instance_id: str | None, generation_id: int, what: str
@@ -300,7 +305,10 @@ class Watcher:
             old is not None
             and not request.member_id
             and group.state is GroupState.STABLE
-            and {name for name, _ in old.protocols} == {each.name for each in request.protocols}
+            and all(
+                [name for name, _ in member.protocols] == [each.name for each in request.protocols]
+                for member in group.members.values()
+            )
         )
 
     def came_back(self, group: Group | None, generation: int) -> None:

@@ -235,7 +235,8 @@ class SimulatedCluster:
         return EPOCH_MS + self._clock.now_ms + self._shift_ms
 
     def moment(self) -> Moment:
-        return Moment(self._clock.now_ms - self._not_alive_ms, self._pauses)
+        alive_ms = self._clock.now_ms - self._not_alive_ms
+        return Moment(alive_ms, self._pauses, self._shift_ms != 0)
 
     # --- what can go wrong ---------------------------------------------------------------------
 
