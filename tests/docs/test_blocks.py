@@ -1,9 +1,8 @@
 """Every code block of README and docs runs; links lead somewhere; generated pages are current.
 
-A block that cannot run here is preceded by ``<!-- not run: reason -->``. Python blocks of one page
-run one after the other in one process (a page may build something up); ``localhost:9092`` becomes
-the address of a broker made for it. Blocks with tests are run by pytest. In ``sh`` blocks every
-line with ``shoal`` runs against that broker.
+A block that cannot run is preceded by ``<!-- not run: reason -->``. The blocks of a page run in
+their order, in one directory and against one broker made for the page (``localhost:9092`` becomes
+its address), so that a page can build something up. Python blocks with tests are run by pytest.
 """
 
 from __future__ import annotations
@@ -42,16 +41,12 @@ class Block:
         return "spark" in self.code.lower()
 
 
-def blocks(page: Path, kind: str) -> list[Block]:
+def blocks(page: Path) -> list[Block]:
     found = [
         Block(page, match["kind"], match["code"], match["reason"])
         for match in BLOCK.finditer(page.read_text())
     ]
-    return [block for block in found if block.kind == kind and block.reason is None]
-
-
-def pages_with(kind: str) -> list[Path]:
-    return [page for page in PAGES if blocks(page, kind)]
+    return [block for block in found if block.kind in RUNNABLE and block.reason is None]
 
 
 def name(page: Path) -> str:
@@ -85,40 +80,23 @@ def run(command: list[str], broker: Broker, directory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("python"), ids=name)
-def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    found = blocks(page, "python")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    found = blocks(page)
     if any(block.needs_spark for block in found):
         need(java)
     with Broker(topics={"orders": 3}) as broker:
-        scripts, tests = [], []
-        for block in found:
+        for number, block in enumerate(found):
             code = block.code.replace("localhost:9092", broker.bootstrap_servers)
-            (tests if re.search(r"^def test_", code, re.MULTILINE) else scripts).append(code)
-        if scripts:
-            script = tmp_path / "page.py"
-            script.write_text("\n\n".join(scripts))
-            run([sys.executable, str(script)], broker, tmp_path)
-        for number, code in enumerate(tests):
-            (tmp_path / f"test_page_{number}.py").write_text(code)
-        if tests:
-            run(
-                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-                broker,
-                tmp_path,
-            )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("sh"), ids=name)
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    with Broker(topics={"orders": 3}) as broker:
-        for block in blocks(page, "sh"):
-            lines = [
-                line for line in block.code.replace("\\\n", "").splitlines() if "shoal " in line
-            ]
-            for line in lines:
-                run(["bash", "-ec", line], broker, tmp_path)
+            if block.kind == "sh":
+                run(["bash", "-euc", code], broker, tmp_path)
+            elif re.search(r"^def test_", code, re.MULTILINE):
+                (tmp_path / f"test_page_{number}.py").write_text(code)
+                command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+                run([*command, f"test_page_{number}.py"], broker, tmp_path)
+            else:
+                (tmp_path / f"page_{number}.py").write_text(code)
+                run([sys.executable, f"page_{number}.py"], broker, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -62,7 +62,9 @@ class _LazyCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
-            command = typer.main.get_command(import_module(COMMANDS[name].module).app)
+            found = import_module(COMMANDS[name].module).app
+            found._add_completion = False  # the program's own, not each command's
+            command = typer.main.get_command(found)
             command.name = name
         return name, command, rest
 
