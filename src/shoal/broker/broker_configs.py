@@ -5,10 +5,10 @@ Rule: a value shown is the value in force; what cannot be changed while running 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.broker.config import suggestion
+from shoal.broker.config import BrokerConfig, suggestion
 from shoal.broker.topic_configs import (
     BROKER_NAMES,
     TOPIC_CONFIGS,
@@ -20,6 +20,8 @@ from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
+
+_Setting = tuple[ConfigType, str, Callable[[BrokerConfig], object]]
 
 
 class Shown(NamedTuple):
@@ -74,80 +76,80 @@ def default_synonyms(broker: Broker, topic_name: str) -> tuple[tuple[str, str, C
 
 
 def _static(broker: Broker) -> dict[str, tuple[str, ConfigType, str]]:
-    config = broker.config
-    groups = config.groups
-    addresses = [(b.config, b.host, b.port, b.advertised) for b in broker.listeners]
-    listeners = ",".join(f"{c.protocol}://{host}:{port}" for c, host, port, _ in addresses)
-    advertised = ",".join(f"{c.protocol}://{a[0]}:{a[1]}" for c, _, _, a in addresses)
-    text, integer, long = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
-    boolean = ConfigType.BOOLEAN
-    return {
-        "advertised.listeners": (advertised, text, "what clients are told to use"),
-        "auto.create.topics.enable": (
-            str(config.topics.auto_create).lower(),
-            boolean,
-            "create topics on first use",
-        ),
-        "broker.id": (str(broker.node_id), integer, "the number of this node"),
-        "connections.max.idle.ms": (
-            str(int(config.limits.idle_seconds * 1000)),
-            long,
-            "idle connections are closed after this time",
-        ),
-        "default.replication.factor": ("1", integer, "one node, one replica"),
-        "group.initial.rebalance.delay.ms": (
-            str(groups.initial_rebalance_delay_ms),
-            integer,
-            "how long a new group waits for more members",
-        ),
-        "group.max.session.timeout.ms": (
-            str(groups.max_session_timeout_ms),
-            integer,
-            "longest session timeout a member may ask for",
-        ),
-        "group.max.size": (str(groups.max_size), integer, "members of one group"),
-        "group.min.session.timeout.ms": (
-            str(groups.min_session_timeout_ms),
-            integer,
-            "shortest session timeout a member may ask for",
-        ),
-        "listeners": (listeners, text, "addresses served"),
-        "log.dirs": (broker.partitions.root, text, "the data directory"),
-        "max.connections": (str(config.limits.connections), integer, "open connections"),
-        "max.connections.per.ip": (
-            str(config.limits.connections_per_address),
-            integer,
-            "open connections from one address",
-        ),
-        "node.id": (str(broker.node_id), integer, "the number of this node"),
-        "num.partitions": (
-            str(config.topics.partitions),
-            integer,
-            "partitions of topics created on first use",
-        ),
-        "offset.metadata.max.bytes": (
-            str(groups.offset_metadata_max_bytes),
-            integer,
-            "largest note with a committed offset",
-        ),
-        "offsets.retention.minutes": (
-            str(groups.offsets_retention_minutes),
-            integer,
-            "how long offsets of an empty group are kept",
-        ),
-        "offsets.topic.num.partitions": (
-            str(groups.offsets_partitions),
-            integer,
-            "partitions of the offsets topic",
-        ),
-        "offsets.topic.replication.factor": ("1", ConfigType.SHORT, "one node, one replica"),
-        "shoal.durability": (config.durability, text, "when an append counts as stored"),
-        "socket.request.max.bytes": (
-            str(config.limits.frame_bytes),
-            integer,
-            "largest request",
-        ),
+    bound = broker.listeners
+    listeners = ",".join(f"{b.config.protocol}://{b.host}:{b.port}" for b in bound)
+    advertised = ",".join(
+        f"{b.config.protocol}://{b.advertised[0]}:{b.advertised[1]}" for b in bound
+    )
+    rows = {
+        "advertised.listeners": (advertised, ConfigType.STRING, "what clients are told to use"),
+        "listeners": (listeners, ConfigType.STRING, "addresses served"),
+        "log.dirs": (broker.partitions.root, ConfigType.STRING, "the data directory"),
     }
+    for name, (kind, about, value) in _SETTINGS.items():
+        shown = value(broker.config)
+        rows[name] = (str(shown).lower() if isinstance(shown, bool) else str(shown), kind, about)
+    return dict(sorted(rows.items()))
+
+
+def _int(about: str, value: Callable[[BrokerConfig], object]) -> _Setting:
+    return ConfigType.INT, about, value
+
+
+# What DescribeConfigs shows of our configuration, under Kafka's names.
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "auto.create.topics.enable": (
+        ConfigType.BOOLEAN,
+        "create topics on first use",
+        lambda c: c.topics.auto_create,
+    ),
+    "broker.id": _int("the number of this node", lambda c: c.node_id),
+    "connections.max.idle.ms": (
+        ConfigType.LONG,
+        "idle connections are closed after this time",
+        lambda c: int(c.limits.idle_seconds * 1000),
+    ),
+    "default.replication.factor": _int("one node, one replica", lambda _: 1),
+    "group.initial.rebalance.delay.ms": _int(
+        "how long a new group waits for more members",
+        lambda c: c.groups.initial_rebalance_delay_ms,
+    ),
+    "group.max.session.timeout.ms": _int(
+        "longest session timeout a member may ask for", lambda c: c.groups.max_session_timeout_ms
+    ),
+    "group.max.size": _int("members of one group", lambda c: c.groups.max_size),
+    "group.min.session.timeout.ms": _int(
+        "shortest session timeout a member may ask for", lambda c: c.groups.min_session_timeout_ms
+    ),
+    "max.connections": _int("open connections", lambda c: c.limits.connections),
+    "max.connections.per.ip": _int(
+        "open connections from one address", lambda c: c.limits.connections_per_address
+    ),
+    "node.id": _int("the number of this node", lambda c: c.node_id),
+    "num.partitions": _int(
+        "partitions of topics created on first use", lambda c: c.topics.partitions
+    ),
+    "offset.metadata.max.bytes": _int(
+        "largest note with a committed offset", lambda c: c.groups.offset_metadata_max_bytes
+    ),
+    "offsets.retention.minutes": _int(
+        "how long offsets of an empty group are kept", lambda c: c.groups.offsets_retention_minutes
+    ),
+    "offsets.topic.num.partitions": _int(
+        "partitions of the offsets topic", lambda c: c.groups.offsets_partitions
+    ),
+    "offsets.topic.replication.factor": (
+        ConfigType.SHORT,
+        "one node, one replica",
+        lambda _: 1,
+    ),
+    "shoal.durability": (
+        ConfigType.STRING,
+        "when an append counts as stored",
+        lambda c: c.durability,
+    ),
+    "socket.request.max.bytes": _int("largest request", lambda c: c.limits.frame_bytes),
+}
 
 
 # Group configurations belong to the consumer protocol of KIP-848; they are kept and shown.

@@ -14,7 +14,6 @@ socket directly (no asyncio transport), because three things must not be left to
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections import deque
@@ -23,6 +22,7 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
+from shoal.broker.outbox import FileRange, Outbox, Part, release
 from shoal.errors import InvalidFrameError
 
 if TYPE_CHECKING:
@@ -31,28 +31,7 @@ if TYPE_CHECKING:
 _LENGTH: Final = Struct(">i")
 # Frames handled before the other connections get their turn.
 _FRAMES_PER_TURN: Final = 64
-# Bytes given to the kernel before the other connections get their turn.
-_BYTES_PER_TURN: Final = 8 << 20
-# A short range costs less as one copy within a gathered write than as a system call of its own.
-_SENDFILE_FROM_BYTES: Final = 32 << 10
-_GATHERED_PARTS: Final = 512
 _FIRST_FRAME_BUFFER_BYTES: Final = (1 << 20) + (64 << 10)
-
-Part = bytes | bytearray | memoryview
-# A tuple: isinstance() with a union type costs five times as much.
-_PART: Final = (bytes, bytearray, memoryview)
-
-
-class FileRange(Protocol):
-    """Bytes of a file that a reply includes without reading them."""
-
-    @property
-    def fd(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    def release(self) -> None: ...
 
 
 class Exchange:
@@ -128,12 +107,12 @@ class Connection:
         "_frame_started",
         "_host",
         "_out",
-        "_out_bytes",
         "_parked",
         "_partial",
         "_read_wants_write",
         "_reading",
         "_tls",
+        "_turning",
         "_waiting",
         "_writing",
         "accepted_at",
@@ -174,8 +153,7 @@ class Connection:
         self.accepted_at = self.last_active = self.last_write_progress = monotonic()
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._waiting: deque[Exchange] = deque()
-        self._out: deque[Part | FileRange] = deque()
-        self._out_bytes = 0
+        self._out = Outbox(sock)
         self._partial: bytearray | None = None
         self._filled = 0
         self._frame_started = 0.0
@@ -185,6 +163,7 @@ class Connection:
         self._closing = False
         self._read_wants_write = False
         self._dirty = False
+        self._turning = False
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer_host}:{self.peer_port}>"
@@ -201,14 +180,12 @@ class Connection:
         self.is_closed = True
         self._pause_reading()
         self._stop_writing()
-        for part in self._out:
-            _release(part)
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()
         for exchange in waiting:
             self._host.give_back(exchange.size_bytes)
             for part in exchange.parts or ():
-                _release(part)
+                release(part)
             if exchange.wake is not None:
                 exchange.wake()
         self._partial = None
@@ -226,7 +203,7 @@ class Connection:
 
     def stalled_for(self, now: float) -> float:
         """Seconds since the peer last took a byte of what waits for it."""
-        return now - self.last_write_progress if self._out else 0.0
+        return now - self.last_write_progress if self._out and self._writing else 0.0
 
     def frame_open_for(self, now: float) -> float:
         """Seconds since the first byte of a frame that is still unfinished."""
@@ -256,6 +233,7 @@ class Connection:
             self._host.loop.remove_reader(self.fd)
 
     def _on_readable(self) -> None:
+        self._turning = True
         try:
             self._read_turn()
         except InvalidFrameError as error:
@@ -263,6 +241,9 @@ class Connection:
             self.close()
         except (ConnectionError, ssl.SSLError, OSError):
             self.close()
+        self._turning = False
+        if not self.is_closed:
+            self.after_batch()
 
     def _read_turn(self) -> None:
         host = self._host
@@ -298,8 +279,6 @@ class Connection:
                 break
             if not self._tls and self._partial is None:
                 break
-        if not self.is_closed and self._out and not self._writing:
-            self.flush()
 
     def _grow(self) -> bytearray:
         """More room for the unfinished frame: double what has really arrived."""
@@ -336,7 +315,7 @@ class Connection:
             if (
                 frames > _FRAMES_PER_TURN
                 or len(self._waiting) >= host.in_flight_requests_max
-                or self._out_bytes > host.out_pending_max_bytes
+                or self._out.size_bytes > host.out_pending_max_bytes
                 or not host.take(self, size)
             ):
                 self._park(frames > _FRAMES_PER_TURN)
@@ -379,7 +358,7 @@ class Connection:
             return
         if (
             len(self._waiting) >= self._host.in_flight_requests_max
-            or self._out_bytes > self._host.out_pending_max_bytes
+            or self._out.size_bytes > self._host.out_pending_max_bytes
         ):
             return
         self._parked = False
@@ -417,18 +396,16 @@ class Connection:
         while waiting and (parts := waiting[0].parts) is not None:
             exchange = waiting.popleft()
             self._host.give_back(exchange.size_bytes)
-            for part in parts:
-                self._out_bytes += len(part) if isinstance(part, _PART) else part.size_bytes
-                self._out.append(part)
+            if parts:
+                self._out.put(parts)
                 moved = True
-        if not self._dirty and (moved or self._parked):
+        # Within its own turn a connection flushes at the end of it anyway.
+        if not self._dirty and not self._turning and (moved or self._parked):
             self._dirty = True
-            if len(self._out) == 0 or not self._writing:
-                self.last_write_progress = monotonic()
             self._host.mark_dirty(self)
 
     def after_batch(self) -> None:
-        """Called once per loop turn for a connection that got replies."""
+        """After a turn in which replies may have come: send them, and go on reading."""
         self._dirty = False
         if self.is_closed:
             return
@@ -444,10 +421,13 @@ class Connection:
     def flush(self) -> None:
         """Give the kernel what it takes; ask to be called again for the rest."""
         try:
-            done = self._write_turn()
+            sent, done = self._out.write()
         except (ConnectionError, ssl.SSLError, OSError):
             self.close()
             return
+        if sent:
+            self.last_write_progress = self.last_active = monotonic()
+            self._host.count_sent(sent)
         if done:
             self._stop_writing()
             if self._read_wants_write:
@@ -460,133 +440,16 @@ class Connection:
         else:
             self._start_writing()
 
-    def _write_turn(self) -> bool:
-        out = self._out
-        turn = 0
-        while out:
-            if turn > _BYTES_PER_TURN:
-                return False
-            try:
-                if self._tls:
-                    sent = self._send_tls()
-                elif isinstance(out[0], _PART):
-                    sent = self._send_gathered()
-                else:
-                    sent = self._send_range(out[0])
-            except (BlockingIOError, InterruptedError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                return False
-            turn += sent
-            self._out_bytes -= sent
-            self.last_write_progress = self.last_active = monotonic()
-            self._host.count_sent(sent)
-        return True
-
-    def _send_gathered(self) -> int:
-        out = self._out
-        head = out[0]
-        assert isinstance(head, _PART)
-        if len(out) == 1:
-            sent = self.sock.send(head)
-            self._consume(sent)
-            return sent
-        parts: list[Part] = []
-        more = False
-        for part in out:
-            if not isinstance(part, _PART):
-                if part.size_bytes >= _SENDFILE_FROM_BYTES:
-                    more = True
-                    break
-                part = os.pread(part.fd, part.size_bytes, part.position)
-            parts.append(part)
-            if len(parts) == _GATHERED_PARTS:
-                break
-        # MSG_MORE keeps a reply's head and the file range behind it in one segment.
-        assert isinstance(self.sock, socket.socket)
-        sent = socket.socket.sendmsg(self.sock, parts, (), _MSG_MORE if more else 0)
-        self._consume(sent)
-        return sent
-
-    def _send_range(self, part: FileRange) -> int:
-        if part.size_bytes < _SENDFILE_FROM_BYTES:
-            sent = self.sock.send(os.pread(part.fd, part.size_bytes, part.position))
-        else:
-            sent = os.sendfile(self.fd, part.fd, part.position, part.size_bytes)
-            if sent == 0:
-                raise ConnectionError("a file range ended before its announced size")
-        self._consume(sent)
-        return sent
-
-    def _send_tls(self) -> int:
-        head = self._out[0]
-        if isinstance(head, _PART):
-            chunk: Part = head
-            if len(self._out) > 1 and len(head) < 8192:
-                # One TLS record for a head and what follows it.
-                chunk = self._joined_head(16384)
-        else:
-            chunk = os.pread(head.fd, min(head.size_bytes, 64 << 10), head.position)
-        sent = self.sock.send(chunk)
-        self._consume(sent)
-        return sent
-
-    def _joined_head(self, limit: int) -> bytes:
-        joined = bytearray()
-        for part in self._out:
-            if not isinstance(part, _PART) or len(joined) + len(part) > limit:
-                break
-            joined += part
-        return bytes(joined)
-
-    def _consume(self, sent: int) -> None:
-        """Drop ``sent`` bytes from the front of the queue."""
-        out = self._out
-        while out:
-            part = out[0]
-            size = len(part) if isinstance(part, _PART) else part.size_bytes
-            if sent < size:
-                if sent:
-                    out[0] = (
-                        memoryview(part)[sent:]
-                        if isinstance(part, _PART)
-                        else _Rest(part, part.position + sent, size - sent)
-                    )
-                return
-            sent -= size
-            out.popleft()
-            _release(part)
-
     def _start_writing(self) -> None:
         if not self._writing and not self.is_closed:
             self._writing = True
+            self.last_write_progress = monotonic()
             self._host.loop.add_writer(self.fd, self.flush)
 
     def _stop_writing(self) -> None:
         if self._writing:
             self._writing = False
             self._host.loop.remove_writer(self.fd)
-
-
-class _Rest:
-    """What remains of a file range after a partial write."""
-
-    __slots__ = ("_whole", "fd", "position", "size_bytes")
-
-    def __init__(self, whole: FileRange, position: int, size_bytes: int) -> None:
-        self._whole = whole
-        self.fd = whole.fd
-        self.position = position
-        self.size_bytes = size_bytes
-
-    def release(self) -> None:
-        self._whole.release()
-
-
-_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-
-
-def _release(part: Part | FileRange) -> None:
-    if not isinstance(part, _PART):
-        part.release()
 
 
 def _foreign(head: bytes, size: int) -> InvalidFrameError:

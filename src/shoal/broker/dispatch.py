@@ -19,8 +19,9 @@ from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from shoal.broker.connection import Connection, Exchange, FileRange, Part
+from shoal.broker.connection import Connection, Exchange
 from shoal.broker.handlers import SUPPORTED, Support
+from shoal.broker.outbox import FileRange, Part
 from shoal.broker.sasl import Session
 from shoal.errors import ErrorCode, InvalidFrameError
 from shoal.wire.frames import decode_request_header
