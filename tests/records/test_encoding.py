@@ -299,16 +299,6 @@ def test_more_than_a_column_can_hold_has_to_be_encoded_in_parts() -> None:
         encode_columns(None, [large] * 2048)
 
 
-@needs_kernel
-def test_scratch_memory_is_used_again() -> None:
-    values = [b"x" * 1000] * 500
-    with using("c"):
-        encode_columns(None, values)
-        before = [id(spare) for spare in encoding._SPARE]
-        assert rows(encode_columns(None, values)) == rows(encode_columns(None, values))
-        assert [id(spare) for spare in encoding._SPARE] == before
-
-
 class _TooLarge:
     """What pyarrow returns for chunks which do not fit into one array."""
 

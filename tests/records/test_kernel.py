@@ -60,7 +60,7 @@ def test_a_wish_that_does_not_exist_is_an_error() -> None:
 
 
 def test_a_library_of_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not version 3 of the kernel; build it again"):
+    with pytest.raises(ConfigError, match="is not version 4 of the kernel; build it again"):
         kernel.load("libc.so.6" if sys.platform == "linux" else "libSystem.dylib")
 
 
@@ -90,6 +90,29 @@ def test_addresses_are_those_of_the_bytes(data: bytes) -> None:
     import ctypes
 
     assert ctypes.string_at(kernel.address_of(data), 3) == b"abc"
+
+
+def test_scratch_memory_is_used_again_but_not_kept_if_large() -> None:
+    kernel._SPARE.clear()
+    with kernel.scratch(100_000) as first, kernel.scratch(100_000) as other:
+        assert first is not other
+    with kernel.scratch(70_000) as again:
+        assert again in (first, other)
+        assert len(again) == 100_000
+    with kernel.scratch(200_000) as larger:
+        assert len(larger) == 200_000
+    with kernel.scratch(10) as small:
+        assert len(small) == 10
+    with kernel.scratch(5_000_000):
+        pass
+    assert max(map(len, kernel._SPARE)) == 200_000
+
+
+def test_the_index_has_the_size_the_kernel_gives_it() -> None:
+    source = (Path(kernel.__file__).parent / "kernel.c").read_text()
+    fields = source.split("one wanted record")[1].split("} Row;")[0]
+    assert "int64_t offset, timestamp;" in fields
+    assert kernel.INDEX_BYTES == 2 * 8 + 6 * 4
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from shoal.records.batch import (
     read_header,
 )
 from shoal.records.checksum import Buffer
-from shoal.records.kernel import Batch, ChunkIn, Sizes, address_of
+from shoal.records.kernel import INDEX_BYTES, Batch, ChunkIn, Sizes, address_of, scratch
 from shoal.records.markers import is_abort_marker
 from shoal.records.record import Fields
 
@@ -177,37 +177,46 @@ def _pointer(batches: Any, first: int) -> Any:
 
 
 def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iterator[NativeGroup]:
-    """As ``plain_groups``, but the records stay bytes."""
-    one_group = sum(len(chunk.data) for chunk in chunks) <= limits.group_bytes and not any(
+    """As ``plain_groups``, but the records stay bytes. A group is good until the next is taken."""
+    listed = _listed(chunks)
+    seen = (ctypes.c_int64 * 3)()
+    batch_bound = library.shoal_scan(listed, len(chunks), None, 0, None, seen)
+    batches, record_bound = (Batch * batch_bound)(), seen[0]
+    if _is_one_group(chunks, limits):
+        with scratch(INDEX_BYTES * record_bound) as index:
+            sizes = _sizes(index, record_bound)
+            count = library.shoal_scan(
+                listed, len(chunks), batches, limits.check_crc, ctypes.byref(sizes), seen
+            )
+            if seen[0] & _CODEC == 0 and sizes.rows:
+                yield NativeGroup(batches, 0, count, sizes, ())
+    else:
+        count = library.shoal_scan(listed, len(chunks), batches, limits.check_crc, None, seen)
+    attributes, bad_chunk, bad_position = seen
+    if attributes & _CODEC or not _is_one_group(chunks, limits):
+        yield from _visited(library, chunks, limits, batches, count)
+    if bad_chunk >= 0:
+        raise _explain(chunks[bad_chunk], bad_position, limits)
+
+
+def _is_one_group(chunks: Sequence[Chunk], limits: Limits) -> bool:
+    """May all batches be taken together, if none of them is compressed?"""
+    return sum(len(chunk.data) for chunk in chunks) <= limits.group_bytes and not any(
         chunk.aborted for chunk in chunks
     )
-    sizes = Sizes() if one_group else None
-    batches, count, attributes, fault = _scan(library, chunks, limits.check_crc, sizes)
-    if sizes is None or attributes & _CODEC:
-        yield from _visited(library, chunks, limits, batches, count)
-    elif sizes.rows:
-        yield NativeGroup(batches, 0, count, sizes, ())
-    if fault is not None:
-        chunk, position = fault
-        raise _explain(chunks[chunk], position, limits)
 
 
-def _scan(
-    library: Any, chunks: Sequence[Chunk], check_crc: bool, sizes: Any
-) -> tuple[Any, int, int, tuple[int, int] | None]:
-    """All whole batches up to the first bad one, their attributes, where the bad one is."""
+def _listed(chunks: Sequence[Chunk]) -> Any:
     listed = (ChunkIn * len(chunks))()
     for place, chunk in zip(listed, chunks, strict=True):
         end = _NO_END if chunk.end_offset is None else chunk.end_offset
         address = address_of(chunk.data)
         place.__init__(address, len(chunk.data), chunk.start_offset, end, chunk.partition)
-    seen = (ctypes.c_int64 * 3)()
-    count = library.shoal_scan(listed, len(chunks), None, 0, None, seen)
-    batches = (Batch * count)()
-    measured = None if sizes is None else ctypes.byref(sizes)
-    count = library.shoal_scan(listed, len(chunks), batches, check_crc, measured, seen)
-    attributes, bad_chunk, bad_position = seen
-    return batches, count, attributes, None if bad_chunk < 0 else (bad_chunk, bad_position)
+    return listed
+
+
+def _sizes(index: bytearray, rows: int) -> Any:
+    return Sizes(index=address_of(index), index_size=rows)
 
 
 def _visited(
@@ -255,10 +264,12 @@ def _measured(
     inflated: Sequence[Buffer],
 ) -> Iterator[NativeGroup]:
     """The batches from ``first`` to ``end`` as a group, up to the first one C finds wrong."""
-    sizes = Sizes()
-    count = library.shoal_measure(_pointer(batches, first), end - first, ctypes.byref(sizes))
-    if sizes.rows:
-        yield NativeGroup(batches, first, count, sizes, inflated)
+    bound = sum(batch.record_count for batch in batches[first:end] if batch.body)
+    with scratch(INDEX_BYTES * bound) as index:
+        sizes = _sizes(index, bound)
+        count = library.shoal_measure(_pointer(batches, first), end - first, ctypes.byref(sizes))
+        if sizes.rows:
+            yield NativeGroup(batches, first, count, sizes, inflated)
     if first + count < end:
         batch = batches[first + count]
         raise _explain(chunks[batch.chunk], batch.position, limits)

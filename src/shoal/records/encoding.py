@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shoal.records import compression
 from shoal.records.batch import HEADER_SIZE, NewRecord, seal
 from shoal.records.checksum import Buffer
-from shoal.records.kernel import Cut, TableIn, address_of, native
+from shoal.records.kernel import Cut, TableIn, address_of, native, scratch
 from shoal.records.record import encode_record
 from shoal.types import Header
 
@@ -335,47 +334,30 @@ def _encode_native(
     columns.producer_id, columns.producer_epoch = stamp.producer_id, stamp.producer_epoch
     columns.base_offset, columns.base_sequence = stamp.base_offset, stamp.base_sequence
     room = min(HEADER_SIZE + table.data_bytes, max(limits.size_bytes, _SCRATCH_BYTES))
-    scratch = _scratch(room)
     next_row = ctypes.c_int64()
     cuts = (Cut * min(_CUTS, columns.rows + 1))()
     while next_row.value < columns.rows:
         row = next_row.value
-        out = ctypes.c_char.from_buffer(scratch)
-        count = library.shoal_encode(
-            ctypes.byref(columns),
-            ctypes.byref(next_row),
-            ctypes.byref(out),
-            len(scratch),
-            cuts,
-            len(cuts),
-        )
-        if count < 0:
-            raise ValueError("timestamps lie more than 2^63 ms apart")
+        with scratch(room) as out:
+            count = library.shoal_encode(
+                ctypes.byref(columns),
+                ctypes.byref(next_row),
+                address_of(out),
+                len(out),
+                cuts,
+                len(cuts),
+            )
+            if count < 0:
+                raise ValueError("timestamps lie more than 2^63 ms apart")
+            for cut in cuts[:count]:
+                batch: Buffer = memoryview(out)[cut.position : cut.position + cut.size]
+                if not columns.seal:
+                    times = cut.base_timestamp, cut.max_timestamp
+                    batch = _packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
+                yield range(row, row + cut.rows), bytes(batch)
+                row += cut.rows
         if count == 0:
-            scratch = bytearray(cuts[0].size)
-        view = memoryview(scratch)
-        for cut in cuts[:count]:
-            batch: Buffer = view[cut.position : cut.position + cut.size]
-            if not columns.seal:
-                times = cut.base_timestamp, cut.max_timestamp
-                batch = _packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
-            yield range(row, row + cut.rows), bytes(batch)
-            row += cut.rows
-    if len(scratch) == _SCRATCH_BYTES:
-        _SPARE.append(scratch)
-
-
-_SPARE: Final[deque[bytearray]] = deque(maxlen=2)
-
-
-def _scratch(size: int) -> bytearray:
-    """Room to encode into. One that was used before is in memory and need not be zeroed."""
-    if size <= _SCRATCH_BYTES // 8:
-        return bytearray(size)
-    try:
-        return _SPARE.pop() if size <= _SCRATCH_BYTES else bytearray(size)
-    except IndexError:
-        return bytearray(_SCRATCH_BYTES)
+            room = cuts[0].size
 
 
 # Arrow columns ------------------------------------------------------------------------------

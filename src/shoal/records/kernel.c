@@ -1,6 +1,7 @@
-/* Reading. A record is parsed by one function, read_record(), which measure(), decode() and cut()
- * share. It takes two passes: measure() validates and counts, the caller allocates exactly that
- * much, decode() writes (and checks again, should the bytes have changed in between).
+/* Reading, in two passes. Measuring a batch parses and validates its records, adds up how large
+ * the columns will be and notes in an index where everything lies. The caller allocates exactly
+ * that much; decode() and cut() only follow the index. Should the bytes have changed in between,
+ * what comes out is wrong but stays within the buffers.
  */
 #include "kernel.h"
 
@@ -144,12 +145,26 @@ static inline int wanted(const Batch *b, int64_t offset)
     return offset >= b->start_offset && offset < b->end_offset;
 }
 
+typedef struct { /* one wanted record; positions count from its batch's body */
+    int64_t offset, timestamp;
+    uint32_t key, value, headers;
+    int32_t key_length, value_length, header_count;
+} Row;
+
 typedef struct {
+    Row *index; /* given by the caller, with room for so many rows */
+    int64_t index_size;
     int64_t rows, key_bytes, key_nulls, value_bytes, value_nulls;
     int64_t headed_rows, headers, header_key_bytes, header_value_bytes, header_value_nulls;
     int64_t header_keys_beyond_ascii; /* those may be malformed UTF-8: the caller looks */
     int64_t timestamp_min, timestamp_max;
 } Sizes;
+
+static Sizes nothing(const Sizes *s)
+{
+    return (Sizes){.index = s->index, .index_size = s->index_size,
+                   .timestamp_min = INT64_MAX, .timestamp_max = INT64_MIN};
+}
 
 static int has_high_bit(const uint8_t *p, int64_t n)
 {
@@ -177,13 +192,16 @@ static int measure_headers(const Record *r, int counted, Sizes *s)
     return p == r->end;
 }
 
-/* Validates every record of a batch and adds up what decode() will write; 0 if one is bad. */
+/* Validates every record of a batch, lists those wanted and adds up what decode() will write; 0
+ * if one is bad (or if there are more than the caller counted). */
 static int measure_batch(Batch *b, Sizes *sizes)
 {
     Sizes s = *sizes;
     const uint8_t *p = b->body;
     int64_t last = b->base_offset - 1;
-    if (b->record_count > b->body_size / RECORD_SIZE_MIN) return 0;
+    if (b->record_count > b->body_size / RECORD_SIZE_MIN ||
+        b->record_count > s.index_size - s.rows)
+        return 0;
     for (int64_t n = 0; n < b->record_count; n++) {
         Record r;
         p = read_record(p, b, &last, &r);
@@ -195,7 +213,11 @@ static int measure_batch(Batch *b, Sizes *sizes)
         }
         if (p != r.end) return 0;
         if (!counted) continue;
-        s.rows++;
+        s.index[s.rows++] = (Row){
+            r.offset, r.timestamp,
+            (uint32_t)(r.key - b->body), (uint32_t)(r.value - b->body),
+            (uint32_t)(r.headers - b->body),
+            (int32_t)r.key_length, (int32_t)r.value_length, (int32_t)r.header_count};
         if (r.key_length < 0) s.key_nulls++; else s.key_bytes += r.key_length;
         if (r.value_length < 0) s.value_nulls++; else s.value_bytes += r.value_length;
         if (r.timestamp < s.timestamp_min) s.timestamp_min = r.timestamp;
@@ -207,27 +229,26 @@ static int measure_batch(Batch *b, Sizes *sizes)
     return 1;
 }
 
-static const Sizes NOTHING = {.timestamp_min = INT64_MAX, .timestamp_max = INT64_MIN};
-
 /* Measures batches up to the first bad one; returns how many are good. */
 EXPORT int64_t shoal_measure(Batch *batches, int64_t batch_count, Sizes *sizes)
 {
-    *sizes = NOTHING;
+    *sizes = nothing(sizes);
     for (int64_t i = 0; i < batch_count; i++)
         if (batches[i].body && !measure_batch(&batches[i], sizes)) return i;
     return batch_count;
 }
 
 /* Lists the whole batches of all chunks, up to the first bad one; a cut last one is left out.
- * With batches == NULL it only counts. Those which are not compressed are measured on the way,
- * while they are in the cache. Returns how many there are, and in seen[] all their attributes
- * or'ed together, then chunk and position of the bad one (-1 if there is none). */
+ * Those which are not compressed are measured on the way, while they are in the cache. Returns
+ * how many there are, and in seen[] all their attributes or'ed together, then chunk and position
+ * of the bad one (-1 if there is none). With batches == NULL it only counts, and seen[0] is how
+ * many records they can have at most. */
 EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batches,
                           int64_t check_crc, Sizes *sizes, int64_t *seen)
 {
     int64_t found = 0;
     seen[0] = 0;
-    if (sizes) *sizes = NOTHING;
+    if (sizes) *sizes = nothing(sizes);
     for (int64_t c = 0; c < chunk_count; c++) {
         const Chunk *chunk = &chunks[c];
         for (int64_t position = 0; chunk->size - position >= LENGTH_FROM;) {
@@ -247,6 +268,9 @@ EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batch
                     return found;
                 b->chunk = c;
                 seen[0] |= b->attributes;
+            } else {
+                int64_t records = (int32_t)get32(p + 57), most = size / RECORD_SIZE_MIN;
+                seen[0] += records < 0 ? 0 : records < most ? records : most;
             }
             found++;
             position += size;
@@ -294,13 +318,14 @@ typedef struct {
     int64_t row, key, value, header, header_key, header_value;
 } Ends;
 
-static int put_headers(const ColumnsOut *c, const Sizes *sizes, const Record *r, Ends *end)
+static int put_headers(const ColumnsOut *c, const Sizes *sizes, const Batch *b, const Row *r,
+                       Ends *end)
 {
-    const uint8_t *p = r->headers;
+    const uint8_t *p = b->body + r->headers;
     if (r->header_count > sizes->headers - end->header) return 0;
-    for (int64_t i = 0; i < r->header_count; i++, end->header++) {
+    for (int32_t i = 0; i < r->header_count; i++, end->header++) {
         Header h;
-        p = read_header(p, r->end, &h);
+        p = read_header(p, b->body + b->body_size, &h);
         if (!p ||
             !put_bytes(&c->header_key, end->header, &end->header_key, h.key, h.key_length) ||
             !put_bytes(&c->header_value, end->header, &end->header_value, h.value, h.value_length))
@@ -317,8 +342,8 @@ static void begin(const BinaryOut *column, int64_t rows)
     if (column->validity) memset(column->validity, 0, (size_t)(rows + 7) / 8);
 }
 
-/* Writes the columns of measured batches into buffers of the measured size.
- * Returns the number of rows, or -1 if the batches changed in the meantime. */
+/* Writes the columns of all measured batches into buffers of the measured size. Returns the number
+ * of rows, or -1 if headers changed in the meantime. */
 EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Sizes *sizes,
                             const ColumnsOut *out)
 {
@@ -335,24 +360,20 @@ EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Siz
     for (int64_t i = 0; i < batch_count; i++) {
         const Batch *b = &batches[i];
         if (!b->body) continue;
-        const uint8_t *p = b->body;
-        int64_t last = b->base_offset - 1;
-        for (int64_t n = 0; n < b->record_count; n++) {
-            Record r;
-            p = read_record(p, b, &last, &r);
-            if (!p) return -1;
-            p = r.end;
-            if (!wanted(b, r.offset)) continue;
+        for (int64_t n = 0; n < b->rows; n++) {
             int64_t row = end.row;
-            if (row >= sizes->rows) return -1;
-            if (c.offset) c.offset[row] = r.offset;
-            if (c.timestamp) c.timestamp[row] = r.timestamp * c.timestamp_factor;
+            const Row *r = &sizes->index[row];
+            if (c.offset) c.offset[row] = r->offset;
+            if (c.timestamp) c.timestamp[row] = r->timestamp * c.timestamp_factor;
             if (c.partition) c.partition[row] = (int32_t)b->partition;
             if (c.timestamp_type) c.timestamp_type[row] = (b->attributes & LOG_APPEND_TIME) != 0;
-            if (c.key.offsets && !put_bytes(&c.key, row, &end.key, r.key, r.key_length)) return -1;
-            if (c.value.offsets && !put_bytes(&c.value, row, &end.value, r.value, r.value_length))
+            if (c.key.offsets &&
+                !put_bytes(&c.key, row, &end.key, b->body + r->key, r->key_length))
                 return -1;
-            if (c.header_offsets && !put_headers(&c, sizes, &r, &end)) return -1;
+            if (c.value.offsets &&
+                !put_bytes(&c.value, row, &end.value, b->body + r->value, r->value_length))
+                return -1;
+            if (c.header_offsets && !put_headers(&c, sizes, b, r, &end)) return -1;
             end.row++;
         }
     }
@@ -365,7 +386,8 @@ EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Siz
  * and the value of each wanted record in turn. A null comes out as a bool: it has no bytes, so
  * the format points at the last byte of its length. All bodies lie behind `origin`, in order.
  * With header_counts it is the keys and values of headers instead, and each row's number of
- * them goes there. Returns the length of the format, or -1 if it needs more than `capacity`. */
+ * them goes there. Returns the length of the format; -1 if it needs more than `capacity` or if
+ * headers changed in the meantime. */
 
 #define CUT_SIZE_MAX 44 /* two times a skip and a field, ten digits and a letter each */
 
@@ -388,28 +410,24 @@ static char *put_field(char *out, const uint8_t **at, const uint8_t *bytes, int6
     return put_count(out, length, is_null ? '?' : 's');
 }
 
-EXPORT int64_t shoal_cut(const Batch *batches, int64_t batch_count, const uint8_t *origin,
-                         int32_t *header_counts, char *format, int64_t capacity)
+EXPORT int64_t shoal_cut(const Batch *batches, int64_t batch_count, const Sizes *sizes,
+                         const uint8_t *origin, int32_t *header_counts, char *format,
+                         int64_t capacity)
 {
     char *out = format;
+    const Row *r = sizes->index;
     for (int64_t i = 0; i < batch_count; i++) {
         const Batch *b = &batches[i];
         if (!b->body) continue;
-        const uint8_t *p = b->body;
-        int64_t last = b->base_offset - 1;
-        for (int64_t n = 0; n < b->record_count; n++) {
-            Record r;
-            p = read_record(p, b, &last, &r);
-            if (!p) return -1;
-            p = r.end;
-            if (!wanted(b, r.offset)) continue;
-            Header pair = {r.key, r.value, r.key_length, r.value_length};
-            const uint8_t *h = r.headers;
-            int64_t pairs = header_counts ? r.header_count : 1;
-            if (header_counts) *header_counts++ = (int32_t)r.header_count;
+        for (int64_t n = 0; n < b->rows; n++, r++) {
+            Header pair = {b->body + r->key, b->body + r->value, r->key_length, r->value_length};
+            const uint8_t *h = b->body + r->headers;
+            int32_t pairs = header_counts ? r->header_count : 1;
+            if (header_counts) *header_counts++ = r->header_count;
             if (pairs > (capacity - (out - format)) / CUT_SIZE_MAX) return -1;
             for (; pairs > 0; pairs--) {
-                if (header_counts && !(h = read_header(h, r.end, &pair))) return -1;
+                if (header_counts && !(h = read_header(h, b->body + b->body_size, &pair)))
+                    return -1;
                 out = put_field(out, &origin, pair.key, pair.key_length);
                 out = put_field(out, &origin, pair.value, pair.value_length);
             }

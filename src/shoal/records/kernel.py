@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ctypes import c_char_p, c_int, c_int64, c_ssize_t, c_uint32, c_void_p
 from typing import Any, Final
 
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 3
+VERSION: Final = 4
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -41,12 +44,15 @@ Batch = _structure(
 )
 Sizes = _structure(
     "Sizes",
+    index=c_void_p,
     **_int64s(
-        "rows key_bytes key_nulls value_bytes value_nulls headed_rows headers header_key_bytes "
-        "header_value_bytes header_value_nulls header_keys_beyond_ascii timestamp_min "
-        "timestamp_max"
+        "index_size rows key_bytes key_nulls value_bytes value_nulls headed_rows headers "
+        "header_key_bytes header_value_bytes header_value_nulls header_keys_beyond_ascii "
+        "timestamp_min timestamp_max"
     ),
 )
+#: sizeof(Row) in kernel.c: what the index needs per record
+INDEX_BYTES: Final = 40
 BinaryOut = _structure(
     "BinaryOut", offsets=c_void_p, data=c_void_p, validity=c_void_p, data_size=c_int64
 )
@@ -90,7 +96,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
-    "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
+    "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
 
@@ -146,6 +152,34 @@ def __getattr__(name: str) -> object:
     if name == "NAME":  # which one is in use, for a bug report
         return "python" if native() is None else "c"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Scratch memory -----------------------------------------------------------------------------
+# Memory which was used before need not be zeroed nor faulted in again; on a fetch of a mebibyte
+# that is a tenth of the work. A few pieces are kept, none of them large.
+
+_SPARE: Final[deque[bytearray]] = deque(maxlen=4)
+_SPARE_BYTES_MIN: Final = 64 * 1024
+_SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+@contextmanager
+def scratch(size: int) -> Iterator[bytearray]:
+    """At least ``size`` bytes of anything, for the time of the block."""
+    piece = None
+    if _SPARE_BYTES_MIN <= size <= _SPARE_BYTES_MAX:
+        with suppress(IndexError):
+            piece = _SPARE.pop()
+    if piece is None or len(piece) < size:
+        piece = bytearray(size)
+    try:
+        yield piece
+    finally:
+        if _SPARE_BYTES_MIN <= len(piece) <= _SPARE_BYTES_MAX:
+            _SPARE.append(piece)
+
+
+# Addresses ----------------------------------------------------------------------------------
 
 
 class _BufferView(ctypes.Structure):

@@ -25,7 +25,15 @@ from shoal.records.chunks import (
     native_groups,
     plain_groups,
 )
-from shoal.records.kernel import Batch, ColumnsOut, Sizes, address_of, native
+from shoal.records.kernel import (
+    INDEX_BYTES,
+    Batch,
+    ColumnsOut,
+    Sizes,
+    address_of,
+    native,
+    scratch,
+)
 from shoal.records.record import Fields
 from shoal.types import Header, Record, TimestampType
 
@@ -132,10 +140,8 @@ def _cut(library: Any, batches: Any, count: int, sizes: Any, source: Buffer) -> 
     out.offset = ctypes.addressof(numbers)
     out.timestamp = ctypes.addressof(numbers) + 8 * rows
     out.timestamp_factor = 1
-    written = library.shoal_decode(batches, count, ctypes.byref(sizes), ctypes.byref(out))
-    pairs = _unpacked(library, batches, count, source, rows, None)
-    if written != rows or len(pairs) != 2 * rows:
-        raise CorruptDataError("the batches changed while they were being decoded")
+    library.shoal_decode(batches, count, ctypes.byref(sizes), ctypes.byref(out))
+    pairs = _unpacked(library, batches, count, sizes, source, None)
     keys, values = pairs[0::2], pairs[1::2]
     headers: Iterable[Sequence[Header]] = repeat(())
     if sizes.headers:
@@ -150,17 +156,24 @@ def _cut(library: Any, batches: Any, count: int, sizes: Any, source: Buffer) -> 
 
 
 def _unpacked(
-    library: Any, batches: Any, count: int, source: Buffer, pairs: int, header_counts: Any
+    library: Any, batches: Any, count: int, sizes: Any, source: Buffer, header_counts: Any
 ) -> tuple[Any, ...]:
-    format_size = _CUT_SIZE_MAX * pairs
-    text = bytearray(1 + format_size)
-    text[0] = ord("=")
-    start = ctypes.c_char.from_buffer(text, 1)
-    length = library.shoal_cut(
-        batches, count, address_of(source), header_counts, ctypes.byref(start), format_size
-    )
-    del start  # it keeps the bytearray from being cut
-    return struct.Struct(bytes(text[: 1 + length])).unpack_from(source) if length >= 0 else ()
+    """Keys and values in turn, of the records, or with ``header_counts`` of their headers."""
+    pairs = sizes.rows if header_counts is None else sizes.headers
+    with scratch(_CUT_SIZE_MAX * pairs) as text:
+        length = library.shoal_cut(
+            batches,
+            count,
+            ctypes.byref(sizes),
+            address_of(source),
+            header_counts,
+            address_of(text),
+            len(text),
+        )
+        if length < 0:
+            raise CorruptDataError("the batches changed while they were being decoded")
+        with memoryview(text) as whole, whole[:length] as used:
+            return struct.Struct(b"=" + used).unpack_from(source)
 
 
 def _with_nulls(fields: Sequence[Any]) -> list[bytes | None]:
@@ -171,7 +184,7 @@ def _headers(
     library: Any, batches: Any, count: int, sizes: Any, source: Buffer
 ) -> list[Sequence[Header]]:
     counts = (ctypes.c_int32 * sizes.rows)()
-    fields = _unpacked(library, batches, count, source, sizes.headers, counts)
+    fields = _unpacked(library, batches, count, sizes, source, counts)
     counts = counts[:]
     names = {key: key.decode("utf-8", "replace") for key in set(fields[0::2])}
     pairs = tuple(zip(map(names.__getitem__, fields[0::2]), _with_nulls(fields[1::2]), strict=True))
@@ -200,8 +213,9 @@ def parse_body(body: bytes, header: BatchHeader) -> list[Fields] | None:
         record_count=header.record_count,
         end_offset=_NO_END,
     )
-    sizes = Sizes()
     pointer = ctypes.byref(batch)
-    if not library.shoal_measure(pointer, 1, ctypes.byref(sizes)):
-        return None
-    return list(zip(*_cut(library, pointer, 1, sizes, body), strict=False))
+    with scratch(INDEX_BYTES * header.record_count) as index:
+        sizes = Sizes(index=address_of(index), index_size=header.record_count)
+        if not library.shoal_measure(pointer, 1, ctypes.byref(sizes)):
+            return None
+        return list(zip(*_cut(library, pointer, 1, sizes, body), strict=False))
