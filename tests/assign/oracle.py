@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,6 +80,15 @@ class Oracle:
         assert line, "the Java program ended"
         answered: dict[str, Any] = json.loads(line)
         return answered
+
+    def answers_within(self, request: dict[str, Any], seconds: float) -> bool:
+        """Whether an answer comes in time; the program is of no use afterwards and is ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        ready, _, _ = select([self._process.stdout], [], [], seconds)
+        self._process.kill()
+        return bool(ready)
 
 
 @contextmanager

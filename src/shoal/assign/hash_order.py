@@ -12,6 +12,7 @@ or more colliding keys in a table of 64 or more) are not imitated; it takes host
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 _MASK = 0xFFFFFFFF
 _FIRST_CAPACITY = 16
@@ -36,8 +37,9 @@ def sorted_names(names: Iterable[str]) -> list[str]:
     return sorted(listed, key=name_order)
 
 
+@lru_cache(maxsize=1 << 14)
 def string_hash(text: str) -> int:
-    """``String.hashCode`` as an unsigned 32-bit number."""
+    """``String.hashCode`` as an unsigned 32-bit number. The same topics come again and again."""
     value = 0
     if text.isascii():
         for unit in text.encode("ascii"):
@@ -110,30 +112,32 @@ def _uuid_hash(topic_id: bytes) -> int:
     return (both >> 32) ^ (both & _MASK)
 
 
-def compute_order(keys: Iterable[str]) -> list[str]:
-    """Keys in the order a ``HashMap`` walks them after ``computeIfAbsent`` for each in turn.
+def compute_order(keys: Collection[str], *, calls_follow: bool) -> list[str]:
+    """Distinct keys in the order a ``HashMap`` walks them after ``computeIfAbsent`` for each.
 
     A new entry goes to the front of its bucket, and the table grows at the start of the call
-    *after* the one that made it too full, be it for a key that is already there.
+    *after* the one that made it too full, be it (``calls_follow``) for a key that is there already.
     """
     capacity = _FIRST_CAPACITY
-    buckets: dict[int, list[str]] = {}
-    present: set[str] = set()
-    for key in keys:
-        if len(present) > capacity * 3 // 4:
+    buckets: dict[int, list[tuple[int, str]]] = {}
+    for count, key in enumerate(keys):
+        if count > capacity * 3 // 4:
             capacity *= 2
             buckets = _grown(buckets, capacity)
-        if key not in present:
-            present.add(key)
-            buckets.setdefault(_spread(string_hash(key)) & (capacity - 1), []).insert(0, key)
-    return [key for index in sorted(buckets) for key in buckets[index]]
+        spread = _spread(string_hash(key))
+        buckets.setdefault(spread & (capacity - 1), []).insert(0, (spread, key))
+    if calls_follow and len(keys) > capacity * 3 // 4:
+        buckets = _grown(buckets, capacity * 2)
+    return [key for index in sorted(buckets) for _, key in buckets[index]]
 
 
-def _grown(buckets: dict[int, list[str]], capacity: int) -> dict[int, list[str]]:
-    grown: dict[int, list[str]] = {}
+def _grown(
+    buckets: dict[int, list[tuple[int, str]]], capacity: int
+) -> dict[int, list[tuple[int, str]]]:
+    grown: dict[int, list[tuple[int, str]]] = {}
     for index in sorted(buckets):
-        for key in buckets[index]:
-            grown.setdefault(_spread(string_hash(key)) & (capacity - 1), []).append(key)
+        for entry in buckets[index]:
+            grown.setdefault(entry[0] & (capacity - 1), []).append(entry)
     return grown
 
 

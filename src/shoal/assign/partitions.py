@@ -115,6 +115,13 @@ class PartitionView(Sequence[TopicPartition]):
 def by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     """Partition numbers per topic, topics by first appearance, numbers in list order."""
     grouped: dict[str, list[int]] = {}
+    if isinstance(partitions, PartitionView):
+        layout = partitions.layout
+        topics, numbers = layout.split(partitions.numbers)
+        by_index: dict[int, list[int]] = {}
+        for index, number in zip(topics.tolist(), numbers.tolist(), strict=True):
+            by_index.setdefault(index, []).append(number)
+        return {layout.topics[index]: found for index, found in by_index.items()}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped

@@ -4,9 +4,10 @@ Both run the same algorithms and differ in two things: where a member's claims s
 the subscription itself), and that the cooperative one hands a partition over in two rounds.
 
 Apache Kafka has defects on odd input (a stale member gets a topic it no longer wants, claims to
-partitions that do not exist upset the count, a NullPointerException). By default we give Kafka's
-result wherever it is sound, and otherwise the result for the same input with the offending claims
-left out. ``strict_upstream=True`` gives Kafka's result, or failure, whatever it is.
+partitions that do not exist upset the count, a NullPointerException), and on some valid groups it
+never returns. By default we give Kafka's result wherever it is sound, and otherwise the result for
+the same input with the offending claims left out, or without taking moves back.
+``strict_upstream=True`` gives Kafka's result, or failure, whatever it is.
 """
 
 from __future__ import annotations
