@@ -10,13 +10,13 @@ import asyncio
 import logging
 import os
 import ssl
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.audit import Audit
+from shoal.broker.changes import OFFSETS_CONFIGS, Changes
 from shoal.broker.config import BrokerConfig
 from shoal.broker.connection import Connection
 from shoal.broker.counters import Counters, LagProbe
@@ -27,9 +27,9 @@ from shoal.broker.journal import Entry, Journal
 from shoal.broker.partitions import Partition, Partitions, log_config
 from shoal.broker.sasl import ANONYMOUS, Session
 from shoal.broker.server import BoundListener, Server, bind
-from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
+from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Topic
 from shoal.broker.waiting import WaitingRoom
-from shoal.errors import BrokerError, ErrorCode
+from shoal.errors import ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
@@ -41,15 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("shoal.broker")
 
-_PRODUCER_IDS_AT_ONCE: Final = 1_000
 _CHECKPOINT_SECONDS: Final = 60.0
 # JoinGroup and SyncGroup.
 _PARKED_APIS: Final = frozenset({11, 14})
-_OFFSETS_CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "compression.type": "producer",
-    "segment.bytes": "104857600",
-}
 
 
 class Broker:
@@ -65,9 +59,6 @@ class Broker:
         self._path = Path(config.data_dir)
         self._pending_users: dict[str, str] = {}
         self._decoy_secret = os.urandom(32)
-        self._producer_ids = range(0)
-        self._waiting_for_ids: deque[Callable[[int], None]] = deque()
-        self._creating: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._stopped = False
@@ -144,6 +135,14 @@ class Broker:
             in_background=self.in_background,
         )
         self.partitions.drop_strangers()
+        self.changes = Changes(
+            self.loop,
+            self.config,
+            self.catalogue,
+            self.journal,
+            apply=self._apply,
+            spawn=self.spawn,
+        )
         self._groups: Groups | None = None
         numbers = sorted(tp.partition for tp in directory.partitions if tp.topic == OFFSETS_TOPIC)
         if numbers:
@@ -158,7 +157,7 @@ class Broker:
         for name, numbers in found.items():
             log = directory.partitions[min(tp for tp in directory.partitions if tp.topic == name)]
             topic_id = log.topic_id.bytes if log.topic_id is not None else os.urandom(16)
-            configs = _OFFSETS_CONFIGS if name == OFFSETS_TOPIC else {}
+            configs = OFFSETS_CONFIGS if name == OFFSETS_TOPIC else {}
             decided = self.catalogue.decide_create(
                 name, topic_id, max(numbers) + 1, configs, internal=True
             )
@@ -344,6 +343,22 @@ class Broker:
             self._users = Users(self._path / FILE_NAME)
         return self._users
 
+    def _apply(self, entry: Entry) -> None:
+        """A change is stored: let it count, and do what follows from it."""
+        deleted = self.catalogue.get(entry["name"]) if entry["kind"] == "delete" else None
+        self.catalogue.replay(entry)
+        if deleted is not None:
+            self.partitions.delete(deleted)
+            if self._groups is not None:
+                self._groups.topics_deleted({deleted.name})
+        elif entry["kind"] == "configs":
+            self.partitions.reconfigure(self.catalogue.get(entry["name"]))
+        elif entry["kind"] == "broker_configs":
+            self.partitions.reconfigure()
+
+    def _offsets_partition(self, number: int) -> Partition | ErrorCode:
+        return self.partitions.get(self.changes.offsets_topic(), number)
+
     # --- what handlers ask for ------------------------------------------------------------------
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
@@ -402,114 +417,3 @@ class Broker:
             "in_flight_bytes": self.server.in_flight_bytes,
             "sync_rounds": self.syncer.rounds,
         }
-
-    # --- changing the catalogue -------------------------------------------------------------------
-
-    def decide_create(
-        self, name: str, partitions: int, configs: Mapping[str, str]
-    ) -> Entry | Refusal:
-        if name in self._creating:
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being created."
-        return self.catalogue.decide_create(name, os.urandom(16), partitions, configs)
-
-    async def commit_entries(self, entries: Iterable[Entry]) -> None:
-        """Journal decisions, wait until they are stored, then let them count."""
-        entries = list(entries)
-        created = [entry["name"] for entry in entries if entry["kind"] == "topic"]
-        done: asyncio.Future[None] = self.loop.create_future()
-        for name in created:
-            self._creating[name] = done
-        try:
-            for entry in entries:
-                self.journal.append(entry)
-            if self.config.durability != "os":
-                await self.loop.run_in_executor(None, self.journal.sync)
-            for entry in entries:
-                self._apply(entry)
-        finally:
-            for name in created:
-                del self._creating[name]
-            if not done.done():
-                done.set_result(None)
-
-    def _apply(self, entry: Entry) -> None:
-        deleted = self.catalogue.get(entry["name"]) if entry["kind"] == "delete" else None
-        self.catalogue.replay(entry)
-        if deleted is not None:
-            self.partitions.delete(deleted)
-            if self._groups is not None:
-                self._groups.topics_deleted({deleted.name})
-        elif entry["kind"] == "configs":
-            self.partitions.reconfigure(self.catalogue.get(entry["name"]))
-        elif entry["kind"] == "broker_configs":
-            self.partitions.reconfigure()
-
-    async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """For tests and the command line: raises what the protocol would answer."""
-        decided = self.decide_create(name, partitions, configs)
-        if isinstance(decided, tuple):
-            raise BrokerError(*decided)
-        await self.commit_entries([decided])
-
-    def create_missing(self, names: list[str], then: Callable[[], None]) -> None:
-        """Create topics by default settings, as far as that is allowed; call ``then`` after."""
-
-        async def run() -> None:
-            entries = []
-            for name in dict.fromkeys(names):
-                if name == OFFSETS_TOPIC:
-                    self._ensure_offsets_topic()
-                    continue
-                if (pending := self._creating.get(name)) is not None:
-                    await asyncio.shield(pending)
-                    continue
-                decided = self.decide_create(name, self.config.topics.partitions, {})
-                if isinstance(decided, dict):
-                    entries.append(decided)
-            if entries:
-                await self.commit_entries(entries)
-            then()
-
-        self.spawn(run())
-
-    def _ensure_offsets_topic(self) -> Topic:
-        """Made by the first group. Its entry need not be awaited: its logs speak for it."""
-        topic = self.catalogue.get(OFFSETS_TOPIC)
-        if topic is None:
-            decided = self.catalogue.decide_create(
-                OFFSETS_TOPIC,
-                os.urandom(16),
-                self.config.groups.offsets_partitions,
-                _OFFSETS_CONFIGS,
-                internal=True,
-            )
-            assert isinstance(decided, dict), decided
-            self.journal.append(decided)
-            self.catalogue.replay(decided)
-            if self.config.durability != "os":
-                self.in_background(self.journal.sync)
-            topic = self.catalogue.get(OFFSETS_TOPIC)
-            assert topic is not None
-        return topic
-
-    def _offsets_partition(self, number: int) -> Partition | ErrorCode:
-        return self.partitions.get(self._ensure_offsets_topic(), number)
-
-    def new_producer_id(self, then: Callable[[int], None]) -> None:
-        """An id never given before, also not before a crash: blocks are journaled first."""
-        if self._producer_ids:
-            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-            then(first)
-            return
-        self._waiting_for_ids.append(then)
-        if len(self._waiting_for_ids) == 1:
-            self.spawn(self._reserve_producer_ids())
-
-    async def _reserve_producer_ids(self) -> None:
-        start = self.catalogue.next_producer_id
-        end = start + _PRODUCER_IDS_AT_ONCE
-        await self.commit_entries([{"kind": "producer_ids", "next": end}])
-        self._producer_ids = range(start, end)
-        waiting, self._waiting_for_ids = self._waiting_for_ids, deque()
-        for then in waiting:
-            self.new_producer_id(then)

@@ -211,7 +211,7 @@ class Broker:
         dotted = {key.replace("_", "."): str(value) for key, value in configs.items()}
 
         async def create() -> None:
-            await self.live.create_topic(name, partitions, dotted)
+            await self.live.changes.create_topic(name, partitions, dotted)
 
         self._run(create())
 

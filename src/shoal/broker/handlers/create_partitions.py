@@ -36,7 +36,7 @@ async def handle(
             entries.append(decided)
             results.append(_Result(name=topic.name))
     if entries and not request.validate_only:
-        await broker.commit_entries(entries)
+        await broker.changes.commit(entries)
     return CreatePartitionsResponse(results=results)
 
 

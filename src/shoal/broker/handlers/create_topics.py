@@ -42,7 +42,7 @@ async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> Cr
         entries.append(decided)
         results[number] = _created(broker, decided)
     if not request.validate_only and entries:
-        await broker.commit_entries(entries)
+        await broker.changes.commit(entries)
         for entry in entries:
             broker.audit("topic created", user=call.session.principal, topic=entry["name"])
     return CreateTopicsResponse(topics=[results[number] for number in range(len(names))])
@@ -71,7 +71,7 @@ def _decide(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> Entry 
     elif partitions == -1:
         partitions = broker.config.topics.partitions
     plain = {name: value for name, value in configs.items() if value is not None}
-    return broker.decide_create(topic.name, partitions, plain)
+    return broker.changes.decide_create(topic.name, partitions, plain)
 
 
 def _assignment_fault(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> str:

@@ -42,7 +42,7 @@ async def handle(broker: Broker, call: Call, request: DeleteTopicsRequest) -> De
         result.name, result.topic_id = topic.name, topic.id
         entries.append(decided)
     if entries:
-        await broker.commit_entries(entries)
+        await broker.changes.commit(entries)
         for entry in entries:
             broker.audit("topic deleted", user=call.session.principal, topic=entry["name"])
     return DeleteTopicsResponse(responses=results)

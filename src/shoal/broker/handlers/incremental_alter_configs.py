@@ -47,7 +47,7 @@ async def handle(
         if isinstance(decided, tuple):
             answer.error_code, answer.error_message = decided
         elif not request.validate_only:
-            await broker.commit_entries([decided])
+            await broker.changes.commit([decided])
             broker.audit(
                 "configuration altered", user=call.session.principal, resource=name, kind=kind
             )

@@ -19,7 +19,7 @@ def handle(
 ) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    broker.new_producer_id(
+    broker.changes.new_producer_id(
         lambda producer_id: call.reply(
             InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
         )

@@ -26,7 +26,7 @@ GROUP_OPERATIONS: Final = 0b1101_0100_1000
 def handle(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse | None:
     missing = _to_create(broker, call, request)
     if missing:
-        broker.create_missing(missing, lambda: call.reply(_answer(broker, call, request)))
+        broker.changes.create_missing(missing, lambda: call.reply(_answer(broker, call, request)))
         return None
     return _answer(broker, call, request)
 

@@ -1,0 +1,145 @@
+"""Changes of the catalogue on their way: decided, journaled, stored, then in force.
+
+Rule: nothing counts before it is stored, and two who want the same topic get one. What follows
+from a change (logs to remove, offsets to forget) is the broker's business, through ``apply``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from shoal.broker.config import BrokerConfig
+from shoal.broker.journal import Entry, Journal
+from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
+from shoal.errors import BrokerError, ErrorCode
+
+_PRODUCER_IDS_AT_ONCE: Final = 1_000
+OFFSETS_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "104857600",
+}
+
+
+class Changes:
+    """Everything that writes to the journal."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        catalogue: Catalogue,
+        journal: Journal,
+        *,
+        apply: Callable[[Entry], None],
+        spawn: Callable[[Any], None],
+    ) -> None:
+        self._loop = loop
+        self._catalogue = catalogue
+        self._journal = journal
+        self._apply = apply
+        self._spawn = spawn
+        self._waits = config.durability != "os"
+        self._default_partitions = config.topics.partitions
+        self._offsets_partitions = config.groups.offsets_partitions
+        self._creating: dict[str, asyncio.Future[None]] = {}
+        self._producer_ids = range(0)
+        self._waiting_for_ids: deque[Callable[[int], None]] = deque()
+
+    def decide_create(
+        self, name: str, partitions: int, configs: Mapping[str, str]
+    ) -> Entry | Refusal:
+        if name in self._creating:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being created."
+        return self._catalogue.decide_create(name, os.urandom(16), partitions, configs)
+
+    async def commit(self, entries: Iterable[Entry]) -> None:
+        """Journal decisions, wait until they are stored, then let them count."""
+        entries = list(entries)
+        created = [entry["name"] for entry in entries if entry["kind"] == "topic"]
+        done: asyncio.Future[None] = self._loop.create_future()
+        for name in created:
+            self._creating[name] = done
+        try:
+            for entry in entries:
+                self._journal.append(entry)
+            if self._waits:
+                await self._loop.run_in_executor(None, self._journal.sync)
+            for entry in entries:
+                self._apply(entry)
+        finally:
+            for name in created:
+                del self._creating[name]
+            if not done.done():
+                done.set_result(None)
+
+    async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """For tests and the command line: raises what the protocol would answer."""
+        decided = self.decide_create(name, partitions, configs)
+        if isinstance(decided, tuple):
+            raise BrokerError(*decided)
+        await self.commit([decided])
+
+    def create_missing(self, names: list[str], then: Callable[[], None]) -> None:
+        """Create topics by default settings, as far as that is allowed; call ``then`` after."""
+
+        async def run() -> None:
+            entries = []
+            for name in dict.fromkeys(names):
+                if name == OFFSETS_TOPIC:
+                    self.offsets_topic()
+                    continue
+                if (pending := self._creating.get(name)) is not None:
+                    await asyncio.shield(pending)
+                    continue
+                decided = self.decide_create(name, self._default_partitions, {})
+                if isinstance(decided, dict):
+                    entries.append(decided)
+            if entries:
+                await self.commit(entries)
+            then()
+
+        self._spawn(run())
+
+    def offsets_topic(self) -> Topic:
+        """Made by the first group. Its entry need not be awaited: its logs speak for it."""
+        topic = self._catalogue.get(OFFSETS_TOPIC)
+        if topic is None:
+            decided = self._catalogue.decide_create(
+                OFFSETS_TOPIC,
+                os.urandom(16),
+                self._offsets_partitions,
+                OFFSETS_CONFIGS,
+                internal=True,
+            )
+            assert isinstance(decided, dict), decided
+            self._journal.append(decided)
+            self._catalogue.replay(decided)
+            if self._waits:
+                self._loop.run_in_executor(None, self._journal.sync)
+            topic = self._catalogue.get(OFFSETS_TOPIC)
+            assert topic is not None
+        return topic
+
+    def new_producer_id(self, then: Callable[[int], None]) -> None:
+        """An id never given before, also not before a crash: blocks are journaled first."""
+        if self._producer_ids:
+            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+            then(first)
+            return
+        self._waiting_for_ids.append(then)
+        if len(self._waiting_for_ids) == 1:
+            self._spawn(self._reserve_producer_ids())
+
+    async def _reserve_producer_ids(self) -> None:
+        start = self._catalogue.next_producer_id
+        end = start + _PRODUCER_IDS_AT_ONCE
+        await self.commit([{"kind": "producer_ids", "next": end}])
+        self._producer_ids = range(start, end)
+        waiting, self._waiting_for_ids = self._waiting_for_ids, deque()
+        for then in waiting:
+            self.new_producer_id(then)
