@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.broker.config import BrokerConfig, Limits
 from shoal.broker.handlers import SUPPORTED
 from shoal.testing.broker import Broker
 from shoal.wire.apis.metadata import MetadataRequest
@@ -103,7 +104,9 @@ def test_the_smallest_message_of_every_api_and_version_gets_a_reply(shared_broke
 @pytest.mark.slow
 def test_one_field_mutations_of_every_api_and_version_harm_nobody(caplog):
     rng = random.Random(20)
-    with Broker() as broker:
+    # Thousands of new connections: the limit on their rate has its own test.
+    config = BrokerConfig(limits=Limits(connections_per_second=1_000_000))
+    with Broker(config=config) as broker:
         process = psutil.Process()
         serves(broker)
         before = process.memory_info().rss
