@@ -120,7 +120,7 @@ def test_closing_with_a_broker_that_is_gone_ends_in_time(shoal_broker):
     )
     one.subscribe(["t"])
     poll_until(one, one.assignment)
-    shoal_broker.stop()
+    shoal_broker.kill()
     before = time.monotonic()
     one.close(0.5)
     assert time.monotonic() - before < 2

@@ -77,7 +77,10 @@ class Cluster:
             async with asyncio.timeout(None if limit.timeout_s is None else limit.left_s):
                 connection = await self._link(node_id, lane).connection()
                 return await connection.send(request, timeout_s=timeout_s)
-        except RequestTimeoutError:
+        except (ConnectionFailedError, RequestTimeoutError):
+            if node_id is not None:
+                # Whoever is gone no longer leads: the next attempt must not go there again.
+                self.mark_stale()
             raise
         except TimeoutError:
             where = "a broker" if node_id is None else f"broker {node_id}"

@@ -325,7 +325,10 @@ class Sender:
             self._cluster.mark_stale()
             for batch in batches:
                 self._failed(batch, error)
-        except (BrokerError, ValueError) as error:
+        except Exception as error:
+            # Refused before it was sent, or our own bug: whoever waits must not wait for ever.
+            if not isinstance(error, BrokerError | ValueError):
+                logger.exception("a batch could not be sent")
             for batch in batches:
                 self._given_up(batch, error)
         else:

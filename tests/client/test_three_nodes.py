@@ -1,0 +1,79 @@
+"""A real cluster of three nodes, and the death of one of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from shoal import Admin, Consumer, Producer, TopicPartition
+from tests.peers.cache import PeerMissingError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def three_nodes():
+    from tests.peers.kafka import ApacheKafka
+
+    settings = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+    try:
+        with ApacheKafka(nodes=3, heap="400m", settings=settings) as kafka:
+            yield kafka
+    except PeerMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):
+    servers = three_nodes.bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic("survivor", partitions=3, replication_factor=3, timeout=60)
+        leader = admin.describe_topics("survivor")["survivor"].partitions[0].leader
+    acknowledged, failed, seen = [], [], []
+    done = threading.Event()
+
+    def read():
+        with Consumer(
+            bootstrap_servers=servers,
+            group_id="survivors",
+            auto_offset_reset="earliest",
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        ) as consumer:
+            consumer.subscribe(["survivor"])
+            while not (done.is_set() and len(set(seen)) >= len(acknowledged)):
+                seen.extend(int(record.value) for record in consumer.poll(0.2))
+                if done.is_set() and time.monotonic() > limit:
+                    return
+
+    limit = time.monotonic() + 150
+    reader = threading.Thread(target=read)
+    reader.start()
+    with Producer(bootstrap_servers=servers, linger_ms=1, request_timeout_ms=10_000) as producer:
+
+        def note(future, number):
+            (failed if future.exception() else acknowledged).append(number)
+
+        killed = False
+        for number in range(6000):
+            future = producer.send("survivor", str(number), partition=number % 3)
+            future.add_done_callback(lambda future, number=number: note(future, number))
+            if number % 20 == 0:
+                threading.Event().wait(0.005)
+            if number == 2000:
+                three_nodes.kill(leader.id)
+                killed = True
+        producer.flush(100)
+    assert killed
+    done.set()
+    reader.join(120)
+    assert not reader.is_alive()
+    assert failed == []
+    assert len(acknowledged) == 6000
+    assert set(seen) >= set(acknowledged), "lost"
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as check:
+        partitions = [TopicPartition("survivor", n) for n in range(3)]
+        ends = check.end_offsets(partitions, timeout=60)
+    assert sum(ends.values()) == 6000, "an idempotent producer wrote something twice"
+    three_nodes.start(leader.id)
