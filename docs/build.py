@@ -6,13 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs import generate_compatibility, generate_file_map, generate_pictures, generate_reference
+from docs import (
+    generate_benchmarks,
+    generate_compatibility,
+    generate_file_map,
+    generate_pictures,
+    generate_reference,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
     """Write the generated pages and pictures, then the site."""
+    generate_benchmarks.main()
     generate_compatibility.main()
     generate_file_map.TARGET.write_text(generate_file_map.page())
     generate_reference.main()
