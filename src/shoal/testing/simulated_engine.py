@@ -270,9 +270,10 @@ class SimulatedEngine:
             self._cut_now()
 
     def _cut_now(self) -> None:
-        if self._cut is not None and self._connection is not None:
+        if self._cut is not None and self._connection is not None and not self._world.is_over:
             survivors, late_ms, notice_ms = self._cut
             self._cut = None
+            late_ms = min(late_ms, self._world.remaining_ms())
             self._connection.cut(survivors=survivors, late_ms=late_ms, notice_ms=notice_ms)
 
     def die(self) -> None:
