@@ -1,0 +1,99 @@
+"""The engine's coroutines on virtual time: hours pass in milliseconds, the same each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import TopicPartition
+from shoal.client.config import ConsumerConfig
+from shoal.client.consuming import ConsumerSession
+from shoal.client.links import Links
+from tests.client.scripted import RECORDS, ScriptedBroker
+from tests.client.virtual import opener, run
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+def session(broker, **settings):
+    config = ConsumerConfig(
+        bootstrap_servers=broker.servers, auto_offset_reset="earliest", **settings
+    )
+    # Half a second for everything: about what an empty fetch waits.
+    return ConsumerSession(config, Links(config, None, opener(broker, 0.5)))
+
+
+@pytest.mark.slow
+def test_an_hour_of_polling_commits_every_five_seconds_and_refreshes_every_five_minutes(
+    broker,
+):
+
+    async def hour():
+        one = session(broker, group_id="g")
+        await one.assign([T0])
+        seen = []
+        while one._loop.time() < 3600:
+            await one.prepare(1.0)
+            seen += one.reader.take(100)
+        await one.close(5)
+        return [record.offset for record in seen]
+
+    offsets, took_s = run(hour())
+    assert offsets == [*range(RECORDS)]
+    assert 3600 <= took_s < 3610
+    assert 700 <= broker.asked["OffsetCommit"] <= 722
+    assert 11 <= broker.asked["Metadata"] <= 15
+
+
+@pytest.mark.slow
+def test_a_broker_away_for_ten_minutes_is_asked_about_once_a_second_and_found_again(broker):
+
+    async def outage():
+        one = session(broker, group_id="g", enable_auto_commit=False)
+        await one.assign([T0])
+        await one.prepare(5)
+        assert len(one.reader.take(100)) == RECORDS
+        before = broker.asked["ApiVersions"]
+        down_until = one._loop.time() + 600
+
+        def cut(frame):
+            return frame if one._loop.time() >= down_until else None
+
+        for api in ("ApiVersions", "Fetch", "Metadata"):
+            for _ in range(5000):
+                broker.spoil(api, cut)
+        while one._loop.time() < down_until:
+            await one.prepare(1.0)
+        attempts = broker.asked["ApiVersions"] - before
+        await one.seek(T0, 4, None)
+        while not one.buffer.has_ready:
+            await one.prepare(1.0)
+        found = [record.offset for record in one.reader.take(100)]
+        back_s = one._loop.time() - down_until
+        await one.close(1)
+        return attempts, found, back_s
+
+    (attempts, found, back_s), _ = run(outage())
+    assert found == [*range(4, RECORDS)]
+    # Three lanes may try, each no more than about once a second when it lasts.
+    assert attempts <= 3 * 600 * 1.3
+    assert back_s < 5
+
+
+def test_the_same_run_takes_the_same_virtual_time(broker):
+    async def read():
+        one = session(broker)
+        await one.assign([T0])
+        await one.prepare(10)
+        taken = len(one.reader.take(100))
+        await one.close(1)
+        return taken
+
+    first, second = run(read()), run(read())
+    assert first == second
+    assert first[0] == RECORDS
