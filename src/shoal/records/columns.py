@@ -164,7 +164,7 @@ def _group_bytes(chunks: Sequence[Chunk], schema: pa.Schema) -> int:
     """
     if "topic" not in schema.names:
         return COLUMN_BYTES_MAX
-    longest = max((len(chunk.topic) for chunk in chunks), default=0)
+    longest = max((len(chunk.topic.encode()) for chunk in chunks), default=0)
     return COLUMN_BYTES_MAX * RECORD_SIZE_MIN // max(RECORD_SIZE_MIN, longest)
 
 
