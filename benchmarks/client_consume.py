@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.client_workers import brokers, filled_topic, run_worker
+from benchmarks.client_workers import brokers, filled_topic, java_consumer, run_worker
 from benchmarks.measuring import Report, Row, json_argument
 
 ROUNDS = 3
@@ -34,13 +34,20 @@ def main(arguments: Sequence[str] = ()) -> None:
             topic = filled_topic(servers, RECORDS)
             cpu: dict[str, list[float]] = {role: [] for role in COUNTS}
             wall: dict[str, list[float]] = {role: [] for role in COUNTS}
+            java: list[float | None] = []
             for _ in range(ROUNDS):
                 for role, count in COUNTS.items():
                     result = run_worker(role, servers, topic, count)
                     cpu[role].append(result["records"] / result["cpu_s"] / 1e6)
                     wall[role].append(result["records"] / result["wall_s"] / 1e6)
+                java.append(java_consumer(servers, topic, COUNTS["consume_shoal_arrow"]))
             _rows(report, name, "per client CPU-second", cpu, ("10 M", ">= 5x", ">= 1x"))
             _rows(report, name, "per second by the clock", wall, ("", "", ""))
+            known = [rate for rate in java if rate is not None]
+            if known:
+                ours, theirs = median(wall["consume_shoal_arrow"]), median(known)
+                what = f"poll_arrow, {name}, per second by the clock"
+                report.add(Row(what, "M records", ours, theirs, "Java's perf tool", ">= 1x"))
     report.finish(json_argument(arguments))
 
 

@@ -245,6 +245,26 @@ def run_worker(role: str, servers: str, topic: str, count: int) -> dict[str, Any
     return result
 
 
+def java_consumer(servers: str, topic: str, count: int) -> float | None:
+    """Millions of records per second by the clock, as Kafka's own perf tool says; ``None``
+    without Java."""
+    from tests.peers.cache import PeerMissingError
+    from tests.peers.kafka import tool
+
+    try:
+        done = tool(
+            "ConsumerPerformance",
+            *("--bootstrap-server", servers, "--topic", topic, "--messages", str(count)),
+            *("--group", f"perf-{time.time_ns()}", "--hide-header", "--timeout", "60000"),
+            timeout=120,
+        )
+        # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, MB/s, records/s
+        fields = [field.strip() for field in done.stdout.strip().splitlines()[-1].split(",")]
+        return float(fields[9]) / 1e6  # while fetching: without its start and rebalance
+    except (PeerMissingError, IndexError, ValueError):
+        return None
+
+
 @contextlib.contextmanager
 def our_broker() -> Iterator[str]:
     """Our broker in a process of its own, writing like Kafka by default (no fsync)."""
