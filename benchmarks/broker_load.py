@@ -56,7 +56,7 @@ def shoal_broker(durability: str = "os") -> Iterator[Target]:
             yield Target(f"shoal ({durability})", (host, int(port)), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(120)
 
 
 @contextmanager

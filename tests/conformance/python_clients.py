@@ -286,7 +286,8 @@ class KafkaPython:
                     heartbeat_interval_ms=300,
                 )
                 while not self._stop.is_set():
-                    for records in consumer.poll(50).values():
+                    # Not less: 3.0.12 forgets an assignment that arrives while a poll times out.
+                    for records in consumer.poll(1000).values():
                         self._values += [record.value for record in records]
                     self._assignment = frozenset(tp.partition for tp in consumer.assignment())
                 consumer.close()

@@ -19,7 +19,37 @@ could not run says why.
 """
 
 
+def read_table(path: Path) -> dict[tuple[str, str], str]:
+    """The outcomes in a table written before, so that a partial run updates its own cells."""
+    if not path.exists():
+        return {}
+    lines = path.read_text().splitlines()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+    ]
+    notes = {
+        line.split(")", 1)[0][1:]: line.split(") ", 1)[1]
+        for line in lines
+        if line[:1] == "(" and line[1:2].isdigit()
+    }
+    found = {}
+    clients = [_without_version(title) for title in rows[0][1:]]
+    for check, *cells in rows[2:]:
+        for client, cell in zip(clients, cells, strict=True):
+            if cell.startswith("not run ("):
+                cell = f"not run: {notes[cell[9:-1]]}"
+            if cell != "-":
+                found[check, client] = cell
+    return found
+
+
+def _without_version(title: str) -> str:
+    name, _, last = title.rpartition(" ")
+    return name if name and _version(name) == last else title
+
+
 def write_table(path: Path, outcomes: dict[tuple[str, str], str]) -> None:
+    outcomes = read_table(path) | outcomes
     clients = sorted({client for _, client in outcomes})
     checks = sorted({check for check, _ in outcomes})
     notes: list[str] = []
