@@ -232,7 +232,7 @@ def test_a_split_batch_keeps_its_waiters_and_callbacks():
 
 
 def test_a_stamp_changes_the_producer_and_keeps_the_checksum_true():
-    batch = bytearray(encode_batch([(None, b"v", (), 1)], base_offset=77))
+    batch = memoryview(bytearray(encode_batch([(None, b"v", (), 1)], base_offset=77)))
     stamp(batch, 5, 6, 7)
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, 7)

@@ -96,7 +96,7 @@ class ProducerBatch:
         self.tp = tp
         self.created_at = created_at
         self.builder: Builder | None = None
-        self.prebuilt: bytearray | None = None
+        self.prebuilt: memoryview | None = None
         self.record_count = 0
         self.size_bytes = 0
         self.base_sequence = NO_SEQUENCE
@@ -145,6 +145,7 @@ class ProducerBatch:
         """Settle it; returns the callbacks to run."""
         assert not self.is_done
         self.error = error
+        self.prebuilt = self.builder = None  # a future may be kept long, its bytes must not
         with self._lock:
             self.is_done = True
             callbacks, self._callbacks = self._callbacks, []
@@ -293,7 +294,7 @@ class Accumulator:
             batch.record_count = index + 1
             return SendFuture(batch, index, timestamp_ms), is_new
 
-    def append_prebuilt(self, tp: TopicPartition, data: bytearray, count: int) -> ProducerBatch:
+    def append_prebuilt(self, tp: TopicPartition, data: memoryview, count: int) -> ProducerBatch:
         """Take an encoded batch as it is; only its producer id and sequence will be set."""
         with self._condition:
             if self._used_bytes >= self._memory_bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from shoal.client.accumulator import Accumulator, Callback, SendFuture
 from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig
+from shoal.client.connection import Buffers
 from shoal.client.engine import Engine
 from shoal.client.links import Links
 from shoal.client.partitioner import Partitioner, partitioner_named
@@ -59,6 +61,8 @@ class Producer:
         self._on_batch = getattr(self._partitioner, "batch_done", None)
         self._partition_counts: dict[str, int] = {}
         self._callbacks: ThreadPoolExecutor | None = None
+        self._buffers = Buffers(self.config.buffer_memory)
+        self._buffers_lock = threading.Lock()
         self._engine = Engine("shoal-producer")
         try:
             self._engine.call(self._start())
@@ -188,7 +192,10 @@ class Producer:
                 f"{self.config.max_request_size}"
             )
         header = read_header(batch)
-        sent = self._accumulator.append_prebuilt(tp, bytearray(batch), header.record_count)
+        with self._buffers_lock:
+            memory = self._buffers.take(len(batch))
+        memory[:] = batch
+        sent = self._accumulator.append_prebuilt(tp, memory, header.record_count)
         return SendFuture(sent, 0, header.base_timestamp_ms)
 
     def flush(self, timeout: float | None = None) -> None:

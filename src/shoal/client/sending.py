@@ -351,7 +351,7 @@ class Sender:
             return None
         return await connection.send(request)
 
-    def _encoded(self, batch: ProducerBatch) -> bytes | bytearray:
+    def _encoded(self, batch: ProducerBatch) -> bytes | memoryview:
         producer_id, epoch = self._queue(batch.tp).producer or (-1, -1)
         if batch.prebuilt is not None:
             stamp(batch.prebuilt, producer_id, epoch, batch.base_sequence)
@@ -467,7 +467,7 @@ class Sender:
 
 def _request(
     config: ProducerConfig,
-    data: list[tuple[ProducerBatch, bytes | bytearray]],
+    data: list[tuple[ProducerBatch, bytes | memoryview]],
     ids: dict[str, bytes | None],
 ) -> ProduceRequest:
     topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}

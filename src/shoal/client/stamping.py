@@ -24,7 +24,7 @@ Producer = tuple[int, int, int]
 """Producer id, epoch, base sequence."""
 
 
-def stamp(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+def stamp(batch: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
     """Write the producer into an encoded batch, in place, if it is not there yet.
 
     A producer's batch starts at offset 0: Kafka refuses any other.
@@ -34,7 +34,7 @@ def stamp(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) ->
     if batch[_PRODUCER_AT : _PRODUCER_AT + len(wanted)] == wanted:
         return
     batch[_PRODUCER_AT : _PRODUCER_AT + len(wanted)] = wanted
-    with memoryview(batch) as whole, whole[_COVERED_FROM:] as covered:
+    with batch[_COVERED_FROM:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
 
 
