@@ -21,7 +21,7 @@ PICTURE = ROOT / "docs" / "pictures" / "benchmarks.svg"
 INTRODUCTION = """# Benchmarks
 
 Every number comes from a program in `benchmarks/` that runs the peer on the same machine, in turns,
-and prints medians. The machines have two shared cores: trust the ratios, not the seconds. To repeat:
+and prints medians. The machines have two shared cores: trust ratios, not seconds. To repeat:
 
 <!-- not run: takes minutes and measures the machine -->
 ```sh
