@@ -1,0 +1,132 @@
+"""What a run leaves behind: every message, who held what when, and what became of the records.
+
+Rule: a trace holds facts with times and no judgement; ``metrics`` counts and ``timeline`` draws.
+Times are milliseconds; zero is when the group had settled, so the warm-up is negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+from zlib import crc32
+
+from shoal.types import TopicPartition
+
+
+class Message(NamedTuple):
+    """One message, or several (``times``) that were sent in one go."""
+
+    sent_ms: int
+    arrives_ms: int
+    sender: str
+    receiver: str
+    what: str
+    times: int = 1
+    detail: str = ""
+    is_pushed: bool = False
+    """Nobody had asked for it: a notification."""
+
+
+class Holding(Enum):
+    """What a member does with a partition it believes to own."""
+
+    READING = "reads"
+    IDLE = "idle"
+    """Its process or its user stands still: nobody reads."""
+    FENCED = "fenced"
+    """It reads, but the group has gone on: its commits would be refused."""
+
+
+class Span(NamedTuple):
+    """A member held a partition."""
+
+    member: str
+    tp: TopicPartition
+    begin_ms: int
+    end_ms: int
+    holding: Holding
+
+
+class Gap(NamedTuple):
+    """Nobody read a partition (or nobody whose work counts)."""
+
+    tp: TopicPartition
+    begin_ms: int
+    end_ms: int
+
+
+class Double(NamedTuple):
+    """Several members read a partition, and a commit of each would have been accepted."""
+
+    tp: TopicPartition
+    members: tuple[str, ...]
+    begin_ms: int
+    end_ms: int
+
+
+class Move(NamedTuple):
+    """A partition went to another member than it had before."""
+
+    at_ms: int
+    tp: TopicPartition
+    giver: str
+    taker: str
+
+
+class Mark(NamedTuple):
+    """Something worth a word in the picture."""
+
+    at_ms: int
+    member: str | None
+    what: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """Everything that happened, in order."""
+
+    scheme: str
+    scenario: str
+    seed: int
+    begin_ms: int
+    end_ms: int
+    authority: str
+    """Who is asked: the registry, or the coordinator."""
+    messages: list[Message] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    doubles: list[Double] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    events: list[tuple[int, str]] = field(default_factory=list)
+    """What the scenario did, with the times of this seed."""
+    records_processed: int = 0
+    records_twice: int = 0
+    records_lost: int = 0
+    """Committed as done, and never processed by anybody."""
+    commits_refused: int = 0
+    commits_backwards: int = 0
+    """Offsets that an accepted commit moved back."""
+    uncovered: int = 0
+    """Partitions that nobody read at the end."""
+
+    @property
+    def members(self) -> list[str]:
+        """Everybody who was there, in the order of their numbers."""
+        names = {span.member for span in self.spans}
+        names |= {mark.member for mark in self.marks if mark.member is not None}
+        return sorted(names, key=lambda name: (len(name), name))
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return sorted({span.tp for span in self.spans} | {gap.tp for gap in self.gaps})
+
+    def digest(self) -> int:
+        """A checksum of all of it: equal runs have equal ones."""
+        total = 0
+        for part in (self.messages, self.spans, self.gaps, self.doubles, self.moves, self.marks):
+            for each in part:
+                total = crc32(repr(each).encode(), total)
+        numbers = (self.records_processed, self.records_twice, self.records_lost, self.uncovered)
+        return crc32(repr(numbers).encode(), total)
