@@ -47,6 +47,7 @@ class KafkaPython(_Theirs):
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
+            metadata_max_age_ms=1000,
             partition_assignment_strategy=[for_kafka_python(assignor)],
         )
 
@@ -72,6 +73,7 @@ class Aiokafka(_Theirs):
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
+            metadata_max_age_ms=1000,
             partition_assignment_strategy=(for_aiokafka(assignor),),
         )
         await consumer.start()
