@@ -69,6 +69,9 @@ class Oracle:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._process.communicate()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
