@@ -10,6 +10,7 @@ Rule: a reply that leaves is a promise. The watcher hears of it at that moment, 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from random import Random
 from typing import Any
@@ -89,12 +90,14 @@ class SimulatedCluster:
         watcher: Watcher,
         config: GroupConfig,
         group_id: str,
+        note: Callable[[str, str], None],
     ) -> None:
         self._clock = clock
         self._random = random
         self._watcher = watcher
         self._config = config
         self._group_id = group_id
+        self._note = note
         self.topics = topics
         self.journal = SimulatedJournal()
         self.disk_delay_ms = 0
@@ -169,6 +172,9 @@ class SimulatedCluster:
             self._watcher.appended(decision.journal, offset, request, ticket, self.moment())
             self._sync()
         self._watcher.decided(request, decision, self.moment())
+        if decision.journal or decision.replies:
+            what = f"{type(request).__name__} {len(decision.journal)} {len(decision.replies)}"
+            self._note("coordinator", what)
         needed = self.journal.appended
         self._queue.extend((needed, reply) for reply in decision.replies)
         self._release()

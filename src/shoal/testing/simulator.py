@@ -118,7 +118,7 @@ class Simulation:
         )
         self.watcher = Watcher(GROUP_ID, self.topics, config)
         self.cluster = SimulatedCluster(
-            self.clock, self.random, self.topics, self.watcher, config, GROUP_ID
+            self.clock, self.random, self.topics, self.watcher, config, GROUP_ID, self.note
         )
         self.cluster.disk_delay_ms = scenario.disk_delay_ms
         self._started = 0

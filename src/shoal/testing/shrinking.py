@@ -1,0 +1,83 @@
+"""Which faults does a failure need? Delta debugging over the list of faults of a seed.
+
+Rule: a smaller run counts as the same failure if it breaks the same invariant. Everything else
+about it may differ: the point is a run that a person can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from shoal.testing import swarm
+from shoal.testing.invariants import Violation
+from shoal.testing.simulator import simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A failure, and the faults that can be left out without losing it."""
+
+    seed: int
+    without: frozenset[int]
+    needed: tuple[swarm.Fault, ...]
+    failure: str
+
+
+def kind_of(failure: BaseException) -> str:
+    """What makes two failures the same."""
+    if isinstance(failure, Violation):
+        return failure.invariant
+    return type(failure).__name__
+
+
+def failure_of(seed: int, without: Collection[int] = ()) -> BaseException | None:
+    try:
+        simulate(seed, without=without)
+    except Exception as failure:  # noqa: BLE001 - whatever a bug raises is what is looked for
+        return failure
+    return None
+
+
+def shrink(
+    seed: int,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+    failure_of: Callable[[int, Collection[int]], BaseException | None] = failure_of,
+) -> Shrunk | None:
+    """Leave out as many faults as possible; ``None`` if the seed does not fail at all."""
+    first = failure_of(seed, ())
+    if first is None:
+        return None
+    wanted = kind_of(first)
+    drawn = swarm.faults(swarm.scenario(seed))
+    needed = list(range(len(drawn)))
+    failure: BaseException = first
+
+    def fails_with(kept: Collection[int]) -> bool:
+        nonlocal failure
+        found = failure_of(seed, set(range(len(drawn))).difference(kept))
+        if found is None or kind_of(found) != wanted:
+            return False
+        failure = found
+        return True
+
+    chunk = max(len(needed) // 2, 1)
+    while needed:
+        start = 0
+        while start < len(needed):
+            kept = needed[:start] + needed[start + chunk :]
+            if fails_with(kept):
+                needed = kept
+                progress(f"{len(needed)} faults left")
+            else:
+                start += chunk
+        if chunk == 1:
+            break
+        chunk = max(chunk // 2, 1)
+    return Shrunk(
+        seed=seed,
+        without=frozenset(range(len(drawn))).difference(needed),
+        needed=tuple(drawn[number] for number in needed),
+        failure=str(failure),
+    )

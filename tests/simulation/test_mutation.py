@@ -1,0 +1,44 @@
+"""The simulator is only worth what it catches: bugs planted in the real code must be noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import CI_SEEDS, gate, patched, report
+
+# Caught within a few seeds, one per part of the code: a check of the gate itself.
+QUICK = (
+    "commit between join and sync is accepted",
+    "nobody rebalances when a member dies",
+    "eager members do not revoke",
+    "a lost answer to SyncGroup is waited for for ever",
+)
+QUICK_SEEDS = 60
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_patch_still_finds_its_place(mutant: object) -> None:
+    patched(mutant)  # type: ignore[arg-type]
+
+
+def test_there_are_enough_planted_bugs_with_names_of_their_own() -> None:
+    assert len(MUTANTS) >= 30
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.slow
+def test_a_few_planted_bugs_are_noticed_quickly() -> None:
+    chosen = [mutant for mutant in MUTANTS if mutant.name in QUICK]
+    assert len(chosen) == len(QUICK)
+    results = gate(chosen, QUICK_SEEDS)
+    assert all(result.finding for result in results), report(results)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+def test_the_budget_of_ci_notices_at_least_95_percent_of_all_planted_bugs() -> None:
+    results = gate(MUTANTS, CI_SEEDS)
+    print(report(results))
+    caught = sum(result.finding is not None for result in results)
+    assert caught >= 0.95 * len(results), report(results)
