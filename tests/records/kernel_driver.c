@@ -13,27 +13,23 @@ static void *exactly(int64_t size)
     return malloc(size ? (size_t)size : 1);
 }
 
-static BinaryOut binary_out(int64_t rows, int64_t bytes)
+static BinaryIn binary_in(const uint8_t *arena, Part offsets, Part data, Part validity)
 {
-    return (BinaryOut){exactly(4 * (rows + 1)), exactly(bytes), exactly((rows + 7) / 8), bytes};
+    return (BinaryIn){at((uint8_t *)arena, offsets), at((uint8_t *)arena, data),
+                      at((uint8_t *)arena, validity), 0};
 }
 
-static BinaryIn binary_in(BinaryOut out) { return (BinaryIn){out.offsets, out.data, out.validity, 0}; }
-
-static void release(BinaryOut column)
+static void encode(const uint8_t *arena, const Layout *l, int64_t rows, int64_t limit)
 {
-    free(column.offsets);
-    free(column.data);
-    free(column.validity);
-}
-
-static void encode(const ColumnsOut *c, int64_t rows, int64_t limit)
-{
-    TableIn t = {.rows = rows, .timestamps = c->timestamp, .key = binary_in(c->key),
-                 .value = binary_in(c->value),
-                 .headers = {.offsets = c->header_offsets, .validity = c->header_validity},
-                 .header_key = binary_in(c->header_key), .header_value = binary_in(c->header_value),
-                 .limit_bytes = limit, .limit_rows = INT32_MAX, .seal = 1};
+    TableIn t = {
+        .rows = rows, .timestamps = at((uint8_t *)arena, l->timestamp),
+        .key = binary_in(arena, l->key_offsets, l->key_data, l->key_validity),
+        .value = binary_in(arena, l->value_offsets, l->value_data, l->value_validity),
+        .headers = binary_in(arena, l->header_offsets, l->header_validity, l->header_validity),
+        .header_key = binary_in(arena, l->header_key_offsets, l->header_key_data, (Part){-1, 0}),
+        .header_value = binary_in(arena, l->header_value_offsets, l->header_value_data,
+                                  l->header_value_validity),
+        .limit_bytes = limit, .limit_rows = INT32_MAX, .seal = 1};
     int64_t next_row = 0, capacity = 64, seen[3];
     while (next_row < rows) {
         uint8_t *out = exactly(capacity);
@@ -63,16 +59,10 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
     count = good;
     if (count > 0) {
         int64_t rows = sizes.rows;
-        ColumnsOut c = {.offset = exactly(8 * rows), .timestamp = exactly(8 * rows),
-                        .partition = exactly(4 * rows), .timestamp_type = exactly(4 * rows),
-                        .key = binary_out(rows, sizes.key_bytes),
-                        .value = binary_out(rows, sizes.value_bytes),
-                        .header_offsets = exactly(4 * (rows + 1)),
-                        .header_validity = exactly((rows + 7) / 8),
-                        .header_key = binary_out(sizes.headers, sizes.header_key_bytes),
-                        .header_value = binary_out(sizes.headers, sizes.header_value_bytes),
-                        .timestamp_factor = 1};
-        if (shoal_decode(batches, count, &sizes, &c) != rows) abort();
+        Layout layout;
+        int64_t arena_size = shoal_layout(&sizes, 127, &layout);
+        uint8_t *arena = exactly(arena_size);
+        if (shoal_decode(batches, count, &sizes, &layout, arena, 1) != rows) abort();
         char *format = exactly(CUT_SIZE_MAX * rows);
         if (shoal_cut(batches, count, &sizes, data, NULL, format, CUT_SIZE_MAX * rows) < 0) abort();
         free(format);
@@ -82,18 +72,9 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
                       CUT_SIZE_MAX * sizes.headers) < 0)
             abort();
         free(format);
-        encode(&c, rows, 1000);
-        encode(&c, rows, INT32_MAX);
-        free(c.offset);
-        free(c.timestamp);
-        free(c.partition);
-        free(c.timestamp_type);
-        free(c.header_offsets);
-        free(c.header_validity);
-        release(c.key);
-        release(c.value);
-        release(c.header_key);
-        release(c.header_value);
+        encode(arena, &layout, rows, 1000);
+        encode(arena, &layout, rows, INT32_MAX);
+        free(arena);
         free(header_counts);
     }
     free(sizes.index);

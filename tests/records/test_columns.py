@@ -15,6 +15,7 @@ from shoal.records import columns as columns_module
 from shoal.records.batch import encode_batch
 from shoal.records.chunks import Chunk
 from shoal.records.columns import COLUMNS, arrow_schema, decode_columns, iter_columns
+from shoal.records.kernel import Layout
 from shoal.types import TimestampType
 from tests.records.generate import Sample, each_kernel, needs_kernel, plain, samples, using
 
@@ -221,13 +222,12 @@ def test_more_than_a_column_can_hold_has_to_be_taken_in_parts(
 @needs_kernel
 def test_batches_which_change_under_our_hands_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray(plain(40))
-    real = columns_module._reserve
 
-    def meddle(sizes: Any, names: set[str]) -> Any:
+    def meddle() -> Any:
         data[data.index(b"\x02n")] = 0x7F  # a header's length is not what it was when measured
-        return real(sizes, names)
+        return Layout()
 
-    monkeypatch.setattr(columns_module, "_reserve", meddle)
+    monkeypatch.setattr(columns_module, "Layout", meddle)
     with using("c"), pytest.raises(CorruptDataError, match="changed while"):
         decode_columns([("t", 0, data, 0, None)])
 

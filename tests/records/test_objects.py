@@ -96,13 +96,13 @@ def test_a_null_whose_length_is_written_in_two_bytes_is_still_null(kernel_name: 
 @needs_kernel
 def test_batches_which_change_under_our_hands_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray(plain(40))
-    real = objects.ColumnsOut
+    real = objects.Layout
 
     def meddle() -> Any:
         data[data.index(b"\x02n")] = 0x7F  # a header's length is not what it was when measured
         return real()
 
-    monkeypatch.setattr(objects, "ColumnsOut", meddle)
+    monkeypatch.setattr(objects, "Layout", meddle)
     with using("c"), pytest.raises(CorruptDataError, match="changed while"):
         decode_records(("t", 0, data, 0, None))
 

@@ -29,7 +29,7 @@ from shoal.records.chunks import (
     plain_groups,
 )
 from shoal.records.encoding import encode_columns as encode_columns
-from shoal.records.kernel import BinaryOut, ColumnsOut, native
+from shoal.records.kernel import PARTS, WANTED, Layout, native
 from shoal.records.objects import decode_records as decode_records
 from shoal.records.objects import iter_records as iter_records
 from shoal.records.record import RECORD_SIZE_MIN
@@ -209,124 +209,56 @@ def _micros(timestamps_ms: list[int]) -> list[int]:
 # From the kernel ----------------------------------------------------------------------------
 
 
-class _Arena:
-    """One buffer for all columns of a group: reserve the parts, allocate once, take them."""
-
-    ALIGNMENT = 64  # Arrow's recommendation
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._parts: dict[str, tuple[int, int]] = {}
-        self._buffer: Any = None
-
-    def reserve(self, name: str, size: int) -> None:
-        self._parts[name] = (self._size, size)
-        self._size += -(-size // self.ALIGNMENT) * self.ALIGNMENT
-
-    def allocate(self, pa: Any) -> None:
-        self._buffer = pa.allocate_buffer(self._size)
-
-    def address(self, name: str) -> int | None:
-        if name not in self._parts:
-            return None
-        address: int = self._buffer.address + self._parts[name][0]
-        return address
-
-    def buffer(self, name: str) -> Any:
-        if name not in self._parts:
-            return None
-        start, size = self._parts[name]
-        return self._buffer.slice(start, size)
-
-    # Arrow's layout of variable bytes has three parts, reserved and used together.
-
-    def reserve_binary(self, name: str, rows: int, data_size: int, nulls: int) -> None:
-        self.reserve(name + ".offsets", 4 * (rows + 1))
-        self.reserve(name + ".data", data_size)
-        if nulls:
-            self.reserve(name + ".validity", (rows + 7) // 8)
-
-    def binary_out(self, name: str) -> Any:
-        return BinaryOut(
-            self.address(name + ".offsets"),
-            self.address(name + ".data"),
-            self.address(name + ".validity"),
-            self._parts.get(name + ".data", (0, 0))[1],
-        )
-
-    def binary_array(self, pa: Any, kind: Any, name: str, rows: int, nulls: int) -> Any:
-        parts = [self.buffer(name + part) for part in (".validity", ".offsets", ".data")]
-        return pa.Array.from_buffers(kind, rows, parts, nulls)
-
-
 def _from_kernel(
     library: Any, group: NativeGroup, chunks: Sequence[Chunk], schema: pa.Schema
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
-    sizes = group.sizes
-    names = {_known(name) for name in schema.names}
-    if "timestamp" in names:
-        _check_timestamps(sizes.timestamp_min, sizes.timestamp_max)
-    arena = _reserve(sizes, names)
-    arena.allocate(pa)
-    out = ColumnsOut(
-        arena.address("offset"),
-        arena.address("timestamp"),
-        arena.address("partition"),
-        arena.address("timestamp_type"),
-        arena.binary_out("key"),
-        arena.binary_out("value"),
-        arena.address("headers.offsets"),
-        arena.address("headers.validity"),
-        arena.binary_out("headers.key"),
-        arena.binary_out("headers.value"),
-        _MICROS_PER_MS,
-    )
+    sizes = ctypes.byref(group.sizes)
+    layout = Layout()
+    fields = [(_known(field.name), field.type) for field in schema]
+    wanted = sum(WANTED.get(name, 0) for name in {name for name, _ in fields})
+    if wanted & WANTED["timestamp"]:
+        _check_timestamps(group.sizes.timestamp_min, group.sizes.timestamp_max)
+    arena = pa.allocate_buffer(library.shoal_layout(sizes, wanted, layout))
     rows = library.shoal_decode(
-        group.pointer, group.batch_count, ctypes.byref(sizes), ctypes.byref(out)
+        group.pointer, group.batch_count, sizes, layout, arena.address, _MICROS_PER_MS
     )
-    if rows != sizes.rows:
+    if rows < 0:
         raise CorruptDataError("the batches changed while they were being decoded")
-    arrays = [_array(pa, arena, group, chunks, _known(field.name), field.type) for field in schema]
+    places = layout[:]
+    parts = {
+        name: arena.slice(start, size)
+        for name, start, size in zip(PARTS, places[0::2], places[1::2], strict=True)
+        if start >= 0
+    }
+    arrays = [_array(pa, parts, group, chunks, name, kind) for name, kind in fields]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _reserve(sizes: Any, names: set[str]) -> _Arena:
-    arena, rows = _Arena(), sizes.rows
-    for name, width in (("offset", 8), ("timestamp", 8), ("partition", 4), ("timestamp_type", 4)):
-        if name in names:
-            arena.reserve(name, width * rows)
-    if "key" in names:
-        arena.reserve_binary("key", rows, sizes.key_bytes, sizes.key_nulls)
-    if "value" in names:
-        arena.reserve_binary("value", rows, sizes.value_bytes, sizes.value_nulls)
-    if "headers" in names and sizes.headers:
-        count = sizes.headers
-        arena.reserve("headers.offsets", 4 * (rows + 1))
-        arena.reserve("headers.validity", (rows + 7) // 8)
-        arena.reserve_binary("headers.key", count, sizes.header_key_bytes, 0)
-        arena.reserve_binary(
-            "headers.value", count, sizes.header_value_bytes, sizes.header_value_nulls
-        )
-    return arena
+Parts = dict[str, Any]  # name of a part to its piece of the arena
 
 
 def _array(
-    pa: Any, arena: _Arena, group: NativeGroup, chunks: Sequence[Chunk], name: str, kind: Any
+    pa: Any, parts: Parts, group: NativeGroup, chunks: Sequence[Chunk], name: str, kind: Any
 ) -> Any:
     sizes = group.sizes
     match name:
         case "key":
-            return arena.binary_array(pa, kind, name, sizes.rows, sizes.key_nulls)
+            return _binary(pa, kind, parts, name, sizes.rows, sizes.key_nulls)
         case "value":
-            return arena.binary_array(pa, kind, name, sizes.rows, sizes.value_nulls)
+            return _binary(pa, kind, parts, name, sizes.rows, sizes.value_nulls)
         case "topic":
             return _topics(pa, group, chunks)
         case "headers":
-            return _headers(pa, arena, sizes, kind)
+            return _headers(pa, parts, sizes, kind)
         case _:
-            return pa.Array.from_buffers(kind, sizes.rows, [None, arena.buffer(name)], 0)
+            return pa.Array.from_buffers(kind, sizes.rows, [None, parts[name]], 0)
+
+
+def _binary(pa: Any, kind: Any, parts: Parts, name: str, rows: int, nulls: int) -> Any:
+    buffers = [parts.get(f"{name}_validity"), parts[f"{name}_offsets"], parts[f"{name}_data"]]
+    return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
 def _topics(pa: Any, group: NativeGroup, chunks: Sequence[Chunk]) -> Any:
@@ -350,18 +282,17 @@ def _repeated(pa: Any, text: str, rows: int) -> Any:
     return pa.Array.from_buffers(pa.string(), rows, parts, 0)
 
 
-def _headers(pa: Any, arena: _Arena, sizes: Any, kind: Any) -> Any:
-    if not sizes.headers:
-        return pa.nulls(sizes.rows, kind)
+def _headers(pa: Any, parts: Parts, sizes: Any, kind: Any) -> Any:
     count, struct = sizes.headers, kind.value_type
-    keys = arena.binary_array(pa, struct[0].type, "headers.key", count, 0)
+    if not count:
+        return pa.nulls(sizes.rows, kind)
+    keys = _binary(pa, struct[0].type, parts, "header_key", count, 0)
     if sizes.header_keys_beyond_ascii:
         keys = _repaired(pa, keys)
-    values = arena.binary_array(
-        pa, struct[1].type, "headers.value", count, sizes.header_value_nulls
-    )
+    nulls = sizes.header_value_nulls
+    values = _binary(pa, struct[1].type, parts, "header_value", count, nulls)
     pairs = pa.Array.from_buffers(struct, count, [None], 0, children=[keys, values])
-    buffers = [arena.buffer("headers.validity"), arena.buffer("headers.offsets")]
+    buffers = [parts["header_validity"], parts["header_offsets"]]
     nulls = sizes.rows - sizes.headed_rows
     return pa.Array.from_buffers(kind, sizes.rows, buffers, nulls, children=[pairs])
 

@@ -280,23 +280,77 @@ EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batch
     return found;
 }
 
-/* Arrow's layout of variable bytes: value i is data[offsets[i]:offsets[i+1]], null if bit i of
- * validity is 0. Without nulls validity is NULL; without offsets the column is not wanted. */
+/* Where the columns go: parts of one arena, each beginning at a multiple of 64 bytes as Arrow
+ * likes it. Variable bytes are in Arrow's layout: value i is data[offsets[i]:offsets[i+1]], null
+ * if bit i of validity is 0; without nulls there is no validity. A row without headers is null. */
+typedef struct {
+    int64_t start, size; /* start is -1 if the part is not there */
+} Part;
+
+typedef struct {
+    Part offset, timestamp, partition, timestamp_type;
+    Part key_offsets, key_data, key_validity, value_offsets, value_data, value_validity;
+    Part header_offsets, header_validity, header_key_offsets, header_key_data;
+    Part header_value_offsets, header_value_data, header_value_validity;
+} Layout;
+
+enum { OFFSET = 1, TIMESTAMP = 2, PARTITION = 4, TIMESTAMP_TYPE = 8, KEY = 16, VALUE = 32,
+       HEADERS = 64 };
+
+static int64_t place(Part *part, int64_t is_there, int64_t size, int64_t end)
+{
+    *part = is_there ? (Part){end, size} : (Part){-1, 0};
+    return is_there ? (end + size + 63) & ~(int64_t)63 : end;
+}
+
+/* Lays out the wanted columns for what was measured; returns the size of the arena. */
+EXPORT int64_t shoal_layout(const Sizes *s, int64_t wanted, Layout *l)
+{
+    int64_t rows = s->rows, bits = (rows + 7) / 8, end = 0;
+    int64_t key = wanted & KEY, value = wanted & VALUE, headers = wanted & HEADERS && s->headers;
+    end = place(&l->offset, wanted & OFFSET, 8 * rows, end);
+    end = place(&l->timestamp, wanted & TIMESTAMP, 8 * rows, end);
+    end = place(&l->partition, wanted & PARTITION, 4 * rows, end);
+    end = place(&l->timestamp_type, wanted & TIMESTAMP_TYPE, 4 * rows, end);
+    end = place(&l->key_offsets, key, 4 * (rows + 1), end);
+    end = place(&l->key_data, key, s->key_bytes, end);
+    end = place(&l->key_validity, key && s->key_nulls, bits, end);
+    end = place(&l->value_offsets, value, 4 * (rows + 1), end);
+    end = place(&l->value_data, value, s->value_bytes, end);
+    end = place(&l->value_validity, value && s->value_nulls, bits, end);
+    end = place(&l->header_offsets, headers, 4 * (rows + 1), end);
+    end = place(&l->header_validity, headers, bits, end);
+    end = place(&l->header_key_offsets, headers, 4 * (s->headers + 1), end);
+    end = place(&l->header_key_data, headers, s->header_key_bytes, end);
+    end = place(&l->header_value_offsets, headers, 4 * (s->headers + 1), end);
+    end = place(&l->header_value_data, headers, s->header_value_bytes, end);
+    return place(&l->header_value_validity, headers && s->header_value_nulls,
+                 (s->headers + 7) / 8, end);
+}
+
 typedef struct {
     int32_t *offsets;
     uint8_t *data, *validity;
     int64_t data_size;
 } BinaryOut;
 
+static void *at(uint8_t *arena, Part part) { return part.start < 0 ? NULL : arena + part.start; }
+
+static BinaryOut binary_at(uint8_t *arena, Part offsets, Part data, Part validity)
+{
+    BinaryOut column = {at(arena, offsets), at(arena, data), at(arena, validity), data.size};
+    if (column.offsets) column.offsets[0] = 0;
+    if (column.validity) memset(column.validity, 0, (size_t)validity.size);
+    return column;
+}
+
 typedef struct {
     int64_t *offset, *timestamp;
     int32_t *partition, *timestamp_type;
-    BinaryOut key, value;
+    BinaryOut key, value, header_key, header_value;
     int32_t *header_offsets;
-    uint8_t *header_validity; /* a row without headers is null */
-    BinaryOut header_key, header_value;
-    int64_t timestamp_factor; /* 1 for milliseconds, 1000 for microseconds */
-} ColumnsOut;
+    uint8_t *header_validity;
+} Columns;
 
 static inline void set_bit(uint8_t *bits, int64_t i) { bits[i >> 3] |= (uint8_t)(1u << (i & 7)); }
 
@@ -318,7 +372,7 @@ typedef struct {
     int64_t row, key, value, header, header_key, header_value;
 } Ends;
 
-static int put_headers(const ColumnsOut *c, const Sizes *sizes, const Batch *b, const Row *r,
+static int put_headers(const Columns *c, const Sizes *sizes, const Batch *b, const Row *r,
                        Ends *end)
 {
     const uint8_t *p = b->body + r->headers;
@@ -336,26 +390,24 @@ static int put_headers(const ColumnsOut *c, const Sizes *sizes, const Batch *b, 
     return 1;
 }
 
-static void begin(const BinaryOut *column, int64_t rows)
-{
-    if (column->offsets) column->offsets[0] = 0;
-    if (column->validity) memset(column->validity, 0, (size_t)(rows + 7) / 8);
-}
-
-/* Writes the columns of all measured batches into buffers of the measured size. Returns the number
+/* Writes the columns of all measured batches into an arena laid out for them. Returns the number
  * of rows, or -1 if headers changed in the meantime. */
 EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Sizes *sizes,
-                            const ColumnsOut *out)
+                            const Layout *l, uint8_t *arena, int64_t timestamp_factor)
 {
-    const ColumnsOut c = *out;
+    static const Part NO_PART = {-1, 0};
+    const Columns c = {
+        at(arena, l->offset), at(arena, l->timestamp),
+        at(arena, l->partition), at(arena, l->timestamp_type),
+        binary_at(arena, l->key_offsets, l->key_data, l->key_validity),
+        binary_at(arena, l->value_offsets, l->value_data, l->value_validity),
+        binary_at(arena, l->header_key_offsets, l->header_key_data, NO_PART),
+        binary_at(arena, l->header_value_offsets, l->header_value_data, l->header_value_validity),
+        at(arena, l->header_offsets), at(arena, l->header_validity)};
     Ends end = {0};
-    begin(&c.key, sizes->rows);
-    begin(&c.value, sizes->rows);
-    begin(&c.header_key, sizes->headers);
-    begin(&c.header_value, sizes->headers);
     if (c.header_offsets) {
         c.header_offsets[0] = 0;
-        memset(c.header_validity, 0, (size_t)(sizes->rows + 7) / 8);
+        memset(c.header_validity, 0, (size_t)l->header_validity.size);
     }
     for (int64_t i = 0; i < batch_count; i++) {
         const Batch *b = &batches[i];
@@ -364,7 +416,7 @@ EXPORT int64_t shoal_decode(const Batch *batches, int64_t batch_count, const Siz
             int64_t row = end.row;
             const Row *r = &sizes->index[row];
             if (c.offset) c.offset[row] = r->offset;
-            if (c.timestamp) c.timestamp[row] = r->timestamp * c.timestamp_factor;
+            if (c.timestamp) c.timestamp[row] = r->timestamp * timestamp_factor;
             if (c.partition) c.partition[row] = (int32_t)b->partition;
             if (c.timestamp_type) c.timestamp_type[row] = (b->attributes & LOG_APPEND_TIME) != 0;
             if (c.key.offsets &&

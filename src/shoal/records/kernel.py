@@ -18,7 +18,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 4
+VERSION: Final = 5
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -53,23 +53,37 @@ Sizes = _structure(
 )
 #: sizeof(Row) in kernel.c: what the index needs per record
 INDEX_BYTES: Final = 40
-BinaryOut = _structure(
-    "BinaryOut", offsets=c_void_p, data=c_void_p, validity=c_void_p, data_size=c_int64
+#: The parts of ``Layout``, each a start and a size.
+PARTS: Final = (
+    "offset",
+    "timestamp",
+    "partition",
+    "timestamp_type",
+    "key_offsets",
+    "key_data",
+    "key_validity",
+    "value_offsets",
+    "value_data",
+    "value_validity",
+    "header_offsets",
+    "header_validity",
+    "header_key_offsets",
+    "header_key_data",
+    "header_value_offsets",
+    "header_value_data",
+    "header_value_validity",
 )
-ColumnsOut = _structure(
-    "ColumnsOut",
-    offset=c_void_p,
-    timestamp=c_void_p,
-    partition=c_void_p,
-    timestamp_type=c_void_p,
-    key=BinaryOut,
-    value=BinaryOut,
-    header_offsets=c_void_p,
-    header_validity=c_void_p,
-    header_key=BinaryOut,
-    header_value=BinaryOut,
-    timestamp_factor=c_int64,
-)
+Layout: Final = c_int64 * (2 * len(PARTS))
+#: Which columns are wanted, or'ed together.
+WANTED: Final = {
+    "offset": 1,
+    "timestamp": 2,
+    "partition": 4,
+    "timestamp_type": 8,
+    "key": 16,
+    "value": 32,
+    "headers": 64,
+}
 BinaryIn = _structure(
     "BinaryIn", offsets=c_void_p, data=c_void_p, validity=c_void_p, first_bit=c_int64
 )
@@ -95,7 +109,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_crc32c": (c_uint32, [c_char_p, c_int64]),
     "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
-    "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
+    "shoal_layout": (c_int64, [c_void_p, c_int64, c_void_p]),
+    "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }

@@ -27,8 +27,9 @@ from shoal.records.chunks import (
 )
 from shoal.records.kernel import (
     INDEX_BYTES,
+    WANTED,
     Batch,
-    ColumnsOut,
+    Layout,
     Sizes,
     address_of,
     native,
@@ -135,20 +136,23 @@ _Cut = tuple[
 def _cut(library: Any, batches: Any, count: int, sizes: Any, source: Buffer) -> _Cut:
     """Offsets, timestamps, keys, values and headers of batches whose bodies lie in ``source``."""
     rows = sizes.rows
-    numbers = (ctypes.c_int64 * (2 * rows))()
-    out = ColumnsOut()
-    out.offset = ctypes.addressof(numbers)
-    out.timestamp = ctypes.addressof(numbers) + 8 * rows
-    out.timestamp_factor = 1
-    library.shoal_decode(batches, count, ctypes.byref(sizes), ctypes.byref(out))
+    layout = Layout()
+    wanted = WANTED["offset"] | WANTED["timestamp"]
+    size = library.shoal_layout(ctypes.byref(sizes), wanted, layout)
+    with scratch(size) as arena:
+        place = address_of(arena)
+        library.shoal_decode(batches, count, ctypes.byref(sizes), layout, place, 1)
+        with memoryview(arena)[:size].cast("q") as numbers:
+            offsets = numbers[:rows].tolist()
+            timestamps = numbers[layout[2] // 8 :][:rows].tolist()
     pairs = _unpacked(library, batches, count, sizes, source, None)
     keys, values = pairs[0::2], pairs[1::2]
     headers: Iterable[Sequence[Header]] = repeat(())
     if sizes.headers:
         headers = _headers(library, batches, count, sizes, source)
     return (
-        numbers[:rows],
-        numbers[rows:],
+        offsets,
+        timestamps,
         _with_nulls(keys) if sizes.key_nulls else keys,
         _with_nulls(values) if sizes.value_nulls else values,
         headers,
