@@ -85,6 +85,10 @@ def _detail(body: Any) -> str:
             return ""
 
 
+def _note_nothing(who: str, what: str) -> None:
+    """The lab has a trace of its own."""
+
+
 class _LabWatcher(Watcher):
     """The simulator's watcher, which passes on what the coordinator decides.
 
@@ -155,7 +159,7 @@ class ClassicScheme:
         self.watcher = _LabWatcher(world, config, self._decided)
         world.on_processed = self.watcher.was_processed
         self.cluster = SimulatedCluster(
-            world.clock, world.random, world.topics, self.watcher, config, GROUP_ID
+            world.clock, world.random, world.topics, self.watcher, config, GROUP_ID, _note_nothing
         )
 
     def start(self, name: str, topics: tuple[str, ...], instance_id: str | None) -> ClassicConsumer:

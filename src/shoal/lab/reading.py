@@ -178,6 +178,13 @@ class Reader:
                 left.append((tp, start + done, end))
         self._batch = left
 
+    def finish_record(self) -> None:
+        """The run is over: the record in hand would have been done in a moment."""
+        self._settle()
+        if self._batch:
+            tp, start, _ = self._batch[0]
+            self._world.processed(tp, start, start + 1)
+
     # --- going wrong ---------------------------------------------------------------------------
 
     def freeze(self, for_ms: int) -> None:

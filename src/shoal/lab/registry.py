@@ -204,8 +204,11 @@ class Registry:
         if not session.is_alive:
             return
         due_ms = session.heard_ms + session.timeout_ms
-        if self._clock.now_ms < due_ms or not self.is_up:
-            self._clock.at(max(due_ms, self._clock.now_ms + 1_000), self._expire, session)
+        if self._clock.now_ms < due_ms:
+            self._clock.at(due_ms, self._expire, session)
+        elif not self.is_up:
+            # Sessions do not end while nobody could be heard; they start anew afterwards.
+            self._clock.after(1_000, self._expire, session)
         else:
             self._end(session)
 

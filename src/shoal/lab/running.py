@@ -160,7 +160,9 @@ class _Director:
         for event in scenario.drawn_events():
             clock.at(scenario.warmup_ms + event.at_ms, self._happen, event)
         clock.run_until(scenario.warmup_ms + scenario.duration_ms)
-        world.finish(self._scheme.committed(), len(self._processes))
+        for process in self._processes.values():
+            process.reader.finish_record()
+        world.finish(self._scheme.committed())
         return world.trace
 
     def _start(self, name: str) -> None:

@@ -57,7 +57,9 @@ def parse(text: str, path: str = "scenario") -> Scenario:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{path}{line}: not YAML: {problem}") from None
+        raise ConfigError(f"{path}{line}: not YAML: {' '.join(problem.split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not a scenario: nested too deeply") from None
     if root is None:
         raise ConfigError(f"{path}: the file is empty")
     return _Reader(path).scenario(root)

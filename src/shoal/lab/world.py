@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.lab.ledger import Ledger
 from shoal.lab.records import GrowingTopics, RecordBook
@@ -18,12 +18,18 @@ from shoal.testing.clock import VirtualClock
 from shoal.testing.network import Client, Connection, Network, Server
 from shoal.types import TopicPartition
 
+if TYPE_CHECKING:
+    from shoal.lab.reading import Reader
+
 Describe = Callable[[Any], tuple[str, int, str, bool]]
 """A message → its name, how many messages it stands for, a detail, whether it was pushed."""
 
 
 class Process(Protocol):
     """One member's process, as the scenario's events see it."""
+
+    @property
+    def reader(self) -> Reader: ...
 
     def leave(self) -> None:
         """Close in order."""
@@ -99,14 +105,13 @@ class World:
         for number in range(before, partitions):
             self.ledger.exists(TopicPartition(topic, number))
 
-    def finish(self, committed: dict[TopicPartition, int], in_hand: int) -> None:
-        """Close the books. ``in_hand`` records are being processed at this moment."""
+    def finish(self, committed: dict[TopicPartition, int]) -> None:
+        """Close the books."""
         self.ledger.finish()
         trace, book = self.trace, self.book
         trace.records_processed = book.processed
         trace.records_twice = book.twice
-        missing = sum(book.missing(tp, offset) for tp, offset in committed.items())
-        trace.records_lost = max(0, missing - in_hand)
+        trace.records_lost = sum(book.missing(tp, offset) for tp, offset in committed.items())
 
 
 class TracedConnection(Connection):
