@@ -242,6 +242,18 @@ def test_a_producers_last_batch_stays_as_an_empty_one() -> None:
     assert again.partitions[TP].append(sent[2], now_ms=NOW_MS).duplicate
 
 
+def test_the_last_batch_of_a_segment_stays_to_say_where_its_offsets_end() -> None:
+    config = replace(COMPACT, segment_bytes=140)
+    _, log = compacted([keyed([(b"a", b"x" * 40), (b"a", b"y")]) for _ in range(3)], config)
+    headers = [read_header(data) for data in read_batches(log).values()]
+    assert [(one.base_offset, one.last_offset, one.record_count) for one in headers] == [
+        (0, 1, 0),
+        (2, 3, 0),
+        (4, 5, 1),
+        (6, 6, 1),
+    ]
+
+
 def test_control_batches_stay() -> None:
     directory = make(COMPACT)
     log = directory.partitions[TP]

@@ -12,7 +12,7 @@ from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, run_job
 from shoal.log.partition import Origin, PartitionLog
 from shoal.records.batch import decode_batch, encode_batch, iter_headers, read_header
-from shoal.testing.disk import SimDisk
+from shoal.testing.disk import FailingDisk, SimDisk
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.log.batches import NOW_MS, batch, read_batches, read_records
 
@@ -292,6 +292,17 @@ def test_files_are_opened_again_when_they_are_needed() -> None:
     assert read_batches(log) == expected
     fill(log, 1)
     assert len(read_batches(log)) == 21
+
+
+def test_a_file_is_not_closed_before_it_is_synced() -> None:
+    disk = FailingDisk()
+    directory = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0)
+    log = directory.create(TP, now_ms=NOW_MS, config=LogConfig(segment_bytes=300))
+    fill(log, 10)
+    directory.release_idle_files()
+    opened = disk.count("open")
+    assert log.sync() is None
+    assert disk.count("open") == opened, "a write-back error is told to the files that were open"
 
 
 def test_a_checkpoint_lets_the_next_start_scan_only_what_came_after() -> None:

@@ -351,12 +351,21 @@ class LogDirectory:
         yield lambda: self._replace_checkpoints(contents)
 
     def retain(self, now_ms: int) -> Job:
-        """Delete what is past its retention."""
+        """Delete what is past its retention.
+
+        Where the logs start is made durable first: a crash may bring some of the files back, and
+        then nobody must take them for the beginning of the log.
+        """
+        paths = []
         for log in list(self.partitions.values()):
-            paths = cleaning.retain(log, now_ms)
-            if paths:
+            gone = cleaning.retain(log, now_ms)
+            if gone:
                 logger.info("%s starts at offset %d now", log.topic_partition, log.start_offset)
-                yield lambda paths=paths: _remove_files(self.disk, paths)  # type: ignore[misc]
+                paths += gone
+        if paths:
+            contents = self._checkpoint_contents()
+            yield lambda: self._replace_checkpoints(contents)
+            yield lambda: _remove_files(self.disk, paths)
 
     def compact(self, now_ms: int) -> Job:
         """Compact the partitions that need it, the dirtiest first."""

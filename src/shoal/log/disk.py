@@ -255,7 +255,9 @@ class OsDisk:
         fd = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # The kind of lock that a Java broker takes on the same file; the two do not meet.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             os.close(fd)
             raise DataDirectoryInUseError(
                 f"another process uses {self.root}; stop it or choose another data directory"

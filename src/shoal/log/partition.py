@@ -70,6 +70,8 @@ class ReadResult(NamedTuple):
     file: File | None = None
     position: int = 0
     size: int = 0
+    next_offset: int = -1
+    """Where to go on reading; -1 if nothing was read."""
 
     def read_bytes(self) -> bytes:
         return self.file.read_at(self.position, self.size) if self.file is not None else b""
@@ -370,14 +372,11 @@ class PartitionLog:
         if found.size >= max_bytes:
             if found.size > max_bytes and not min_one_batch:
                 return self._answer(ErrorCode.NONE)
-            stop = found.end
-            segment.remember(found.next_offset, stop)
+            stop, next_offset = found.end, found.next_offset
         else:
-            stop, next_offset = segment.boundary(found.position, found.position + max_bytes, end)
-            if next_offset is not None:
-                segment.remember(next_offset, stop)
-            elif segment is self._visible[0] and stop == self._visible[1]:
-                segment.remember(visible, stop)  # the next append starts here
+            stop, seen = segment.boundary(found.position, found.position + max_bytes, end)
+            next_offset = self._offset_behind(segment, stop, visible) if seen is None else seen
+        segment.remember(next_offset, stop)
         return ReadResult(
             ErrorCode.NONE,
             self.high_watermark,
@@ -385,7 +384,18 @@ class PartitionLog:
             segment.file,
             found.position,
             stop - found.position,
+            next_offset,
         )
+
+    def _offset_behind(self, segment: Segment, position: int, visible: int) -> int:
+        """What follows the batches of a segment: the next segment, bad bytes, or the end."""
+        for bad in self.state.corrupt:
+            if bad.segment_base == segment.base_offset and bad.position == position:
+                return bad.start_offset
+        following = bisect_right(self._bases, segment.base_offset)
+        if segment is self._visible[0] or following == len(self._bases):
+            return visible
+        return min(visible, self._bases[following])
 
     def _end_of(self, segment: Segment, visible: int) -> int:
         """Where the batches below ``visible`` end in a segment."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -403,24 +403,32 @@ def crash_images(
 
     The latest change is looked at in every way, once with all other unsynced changes kept and once
     with all of them lost: a write is torn at every ``step``-th byte, or one before it is lost, or
-    the space is there but not the data; names survive up to the n-th change. A caller who asks
-    after every change has then seen each change so. ``everything`` looks at all that is unsynced.
+    the space is there but not the data; changes of names survive up to the n-th, or all but one.
+    A caller who asks after every change has then seen each change so. ``everything`` looks at all
+    that is unsynced.
     """
     files = [inode for inode in _all_inodes(disk._top) if inode.pending]
     directories = [one for one in _all_directories(disk._top) if one.pending]
     for keep in (True, False):
-        names = {id(one): len(one.pending) if keep else 0 for one in directories}
+        names: dict[int, Sequence[int]] = {
+            id(one): range(len(one.pending) if keep else 0) for one in directories
+        }
         others = {id(inode): list(inode.pending) if keep else [] for inode in files}
         yield _survivors(disk._top, others, names)
         for directory in directories:
             if everything or directory is disk.newest:
-                for count in range(len(directory.pending) + 1):
-                    yield _survivors(disk._top, others, {**names, id(directory): count})
+                count = len(directory.pending)
+                for kept in range(count + 1):
+                    some = {**names, id(directory): range(kept)}
+                    yield _survivors(disk._top, others, some)
+                for lost in range(count):
+                    some = {**names, id(directory): [*range(lost), *range(lost + 1, count)]}
+                    yield _survivors(disk._top, others, some)
         for inode in files:
             if everything or inode is disk.newest:
                 first = 0 if everything else len(inode.pending) - 1
-                for kept in _survivals(inode.pending, first, step):
-                    yield _survivors(disk._top, {**others, id(inode): kept}, names)
+                for left in _survivals(inode.pending, first, step):
+                    yield _survivors(disk._top, {**others, id(inode): left}, names)
 
 
 def _survivals(writes: list[Write], first: int, step: int) -> Iterator[list[Write]]:
@@ -459,11 +467,14 @@ def _all_inodes(top: _Directory) -> Iterator[_Inode]:
 
 
 def _survivors(
-    directory: _Directory, writes: dict[int, list[Write]], names: dict[int, int], prefix: str = ""
+    directory: _Directory,
+    writes: dict[int, list[Write]],
+    names: dict[int, Sequence[int]],
+    prefix: str = "",
 ) -> dict[str, bytes]:
     found = dict(directory.durable)
-    for changes in directory.pending[: names.get(id(directory), 0)]:
-        _rename(found, changes)
+    for change in names.get(id(directory), ()):
+        _rename(found, directory.pending[change])
     result: dict[str, bytes] = {}
     for name, node in found.items():
         if isinstance(node, _Directory):
