@@ -39,11 +39,17 @@ class ClaimArrays:
 
 def gather(problem: Problem, *, in_user_data: bool) -> ClaimArrays:
     """What the members claim, read from their user data or from their subscriptions."""
+    members_of = problem.subscriptions
+    if not any(one.user_data if in_user_data else one.owned_partitions for one in members_of):
+        # Without claims it does not matter how old they are.
+        nobody = np.empty(0, dtype=np.int32)
+        none = [NO_GENERATION] * len(members_of)
+        return ClaimArrays(nobody, nobody, none, none, has_ghosts=False)
     reader = _Reader(problem.layout)
     pieces = []
     ages = []
     rival_ages = []
-    for subscription in problem.subscriptions:
+    for subscription in members_of:
         stated = stated_generation(subscription)
         rival_ages.append(NO_GENERATION if stated is None else stated)
         if in_user_data:

@@ -51,7 +51,7 @@ def assign_constrained(
     quotas = _Quotas(problem)
     given_up = _keep_owned(quotas, ownership, racks)
     left = _unassigned(problem, quotas.given)
-    ranks = problem.ranks
+    ranks = problem.ranks()
     quotas.under.sort(key=ranks.__getitem__)
     quotas.exact.sort(key=ranks.__getitem__)
     transferring: dict[int, int] = {}

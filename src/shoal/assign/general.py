@@ -127,7 +127,7 @@ class _Balancing:
             for topic in listed:
                 self._subscribers[topic].append(member)
         self.given = dict(enumerate(ownership.owned))
-        self._ranks = problem.ranks
+        self._ranks = problem.ranks()
         self._owner: dict[int, int] = {}
         self._previous = previous
         hashes = [string_hash(topic) for topic in problem.layout.topics]

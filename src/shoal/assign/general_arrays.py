@@ -91,9 +91,10 @@ class _Balancing:
     def __init__(self, problem: Problem, previous: Ints) -> None:
         self._problem = problem
         layout = problem.layout
-        ranks = np.array(problem.ranks, dtype=np.int32)
+        self._by_rank = np.array(problem.by_id(), dtype=np.int32)
+        ranks = np.empty_like(self._by_rank)
+        ranks[self._by_rank] = np.arange(len(ranks), dtype=np.int32)
         self._ranks = ranks
-        self._by_rank = np.argsort(ranks).astype(np.int32)
         self._subscribers = subscribers_of_each(problem, self._by_rank.tolist())
         self._topic_order = sorted(
             range(len(layout.topics)), key=lambda topic: (len(self._subscribers[topic]), topic)

@@ -34,14 +34,17 @@ class Problem:
     """The same as the members sent them, topics without metadata included."""
     racks: Mapping[str, Sequence[Sequence[str | None]]]
 
-    @property
+    def by_id(self) -> list[int]:
+        """Members sorted by id."""
+        ids = self.member_ids
+        plain = all(map(str.isascii, ids))
+        keys: Sequence[str | bytes] = ids if plain else [name_order(one) for one in ids]
+        return sorted(range(len(ids)), key=keys.__getitem__)
+
     def ranks(self) -> list[int]:
         """Per member, its place among all members sorted by id."""
-        ids = self.member_ids
-        ascii_only = all(member_id.isascii() for member_id in ids)
-        keys: Sequence[str | bytes] = ids if ascii_only else [name_order(i) for i in ids]
-        ranks = [0] * len(ids)
-        for rank, member in enumerate(sorted(range(len(ids)), key=keys.__getitem__)):
+        ranks = [0] * len(self.member_ids)
+        for rank, member in enumerate(self.by_id()):
             ranks[member] = rank
         return ranks
 
@@ -63,6 +66,8 @@ class Problem:
         return not measure or self._no_empty_list_follows()
 
     def _no_empty_list_follows(self) -> bool:
+        if all(self.raw_lists):
+            return True
         topics = False
         for number in self.classes:
             if topics and not self.raw_lists[number]:
@@ -122,15 +127,13 @@ def state(metadata: ClusterMetadata, subscriptions: GroupSubscription) -> Proble
 def _classes(members: Sequence[Subscription]) -> tuple[list[int], list[tuple[str, ...]]]:
     """Members by equal topic lists: thousands of members seldom have more than a few."""
     by_list: dict[tuple[str, ...], int] = {}
-    by_identity: dict[int, int] = {}
-    classes = []
-    for subscription in members:
-        found = by_identity.get(id(subscription.topics))
-        if found is None:
-            found = by_list.setdefault(tuple(subscription.topics), len(by_list))
-            by_identity[id(subscription.topics)] = found
-        classes.append(found)
-    return classes, list(by_list)
+    topics = [subscription.topics for subscription in members]
+    identities = list(map(id, topics))
+    by_identity = {
+        identity: by_list.setdefault(tuple(listed), len(by_list))
+        for identity, listed in dict(zip(identities, topics, strict=True)).items()
+    }
+    return list(map(by_identity.__getitem__, identities)), list(by_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +191,10 @@ def racks_matter(members: set[str], partitions: Sequence[frozenset[str]]) -> boo
 
 def rack_table(problem: Problem) -> RackTable | None:
     """The racks of the whole group, or None when they do not matter."""
+    if not any(subscription.rack_id for subscription in problem.subscriptions):
+        return None
     of_member = tuple(rack_of(subscription) for subscription in problem.subscriptions)
     racks = {rack for rack in of_member if rack is not None}
-    if not racks:
-        return None
     of_partition = tuple(partition_racks(problem, t) for t in range(len(problem.layout.topics)))
     if not racks_matter(racks, [one for listed in of_partition for one in listed]):
         return None
