@@ -7,6 +7,7 @@ the group; SIGKILL makes it the dead member of the story.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import time
@@ -47,6 +48,8 @@ def main() -> None:
         nonlocal leaving
         leaving = True
 
+    # A commit that a rebalance overtook is part of the story, and told by the lines above.
+    logging.basicConfig(level=logging.ERROR)
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Consumer(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.demo_orders import PRODUCTS
 from shoal.client.admin import Admin
+from shoal.errors import RequestTimeoutError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +102,12 @@ class Pipeline:
                 if (error := query.exception()) is not None:
                     raise error
             time.sleep(0.1)
-        if self._failure is not None:
-            raise self._failure
+        else:
+            if self._failure is not None:
+                raise self._failure
+            raise RequestTimeoutError(
+                f"the Spark pipeline did not finish within {timeout_s:g} s; is the machine busy?"
+            )
         return {
             "rows": [self._read(query) for query in self._queries],
             "late_rows": sum(self._late(query) for query in self._queries[:1]),

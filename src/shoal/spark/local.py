@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import ConfigError
+from shoal.spark.noise import without_noise
 from shoal.spark.places import TASKS_VARIABLE
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def session(
         chosen["spark.driver.extraJavaOptions"] = f"{options} {_quiet_option()}".strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
+    with without_noise() if quiet else nullcontext():
+        spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
 

@@ -1,0 +1,57 @@
+"""``shoal demo``: the whole path, counted; nothing noisy, nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.peers import need
+from tests.peers.jars import java
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ORDERS = 60_000
+
+
+def of_session(session: int) -> list[str]:
+    """Command lines of the processes of one session that still run."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append((directory / "cmdline").read_bytes().decode().replace("\0", " "))
+    return found
+
+
+def test_the_demo_counts_every_order_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    need(java)
+    pytest.importorskip("pyspark")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal", "demo", "--json", "--output", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    shown, noise = process.communicate(timeout=280)
+    assert process.returncode == 0, noise[-3000:]
+    summary = json.loads(shown)
+    assert sum(summary["group"]["read"].values()) >= ORDERS
+    pipeline = summary["pipeline"]
+    assert pipeline["rows"] == [ORDERS + 1, ORDERS + 1]  # and the order that closes the windows
+    assert pipeline["late_rows"] > 0
+    assert pipeline["orders"] + pipeline["late_rows"] == ORDERS
+    assert pipeline["lag"] == 0
+    assert (tmp_path / "out" / "group.svg").read_text().startswith("<svg")
+    assert list((tmp_path / "out" / "revenue.parquet").glob("*.parquet"))
+    assert noise == ""
+    assert of_session(process.pid) == []
