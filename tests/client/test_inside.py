@@ -19,7 +19,12 @@ from shoal.client.positions import EARLIEST, Positions
 from shoal.client.reading import Buffer, Chunk, Reader
 from shoal.client.stamping import stamp
 from shoal.client.timing import Backoff, Deadline
-from shoal.errors import CorruptDataError, ErrorCode, InvalidFrameError
+from shoal.errors import (
+    CorruptDataError,
+    ErrorCode,
+    InvalidFrameError,
+    NoOffsetForPartitionError,
+)
 from shoal.records.batch import checksum_holds, encode_batch, next_offset, read_header
 from shoal.wire.apis.metadata import MetadataResponse
 from tests.client.scripted import RECORDS, ScriptedBroker
@@ -289,3 +294,20 @@ def test_a_question_finds_the_new_leader_when_the_old_one_is_gone():
         one.close()
         with Admin(bootstrap_servers=servers) as admin:
             assert admin.list_topics(timeout=10) == ["t"]
+
+
+def test_a_missing_offset_is_not_reported_for_a_partition_sought_meanwhile(shoal_broker) -> None:
+    tps = [TopicPartition("sought", 0), TopicPartition("sought", 1)]
+    shoal_broker.create_topic("sought", partitions=2)
+    with Consumer(
+        bootstrap_servers=shoal_broker.bootstrap_servers, auto_offset_reset="none"
+    ) as consumer:
+        consumer.assign(tps)
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.poll(10)
+        locator = consumer._session._locator
+        # As if the search had ended between the two seeks.
+        locator._failure = NoOffsetForPartitionError([tps[1]])
+        consumer.seek(tps[0], 0)
+        consumer.seek(tps[1], 0)
+        assert not consumer.poll(0.1)

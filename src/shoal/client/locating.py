@@ -47,7 +47,15 @@ class Locator:
             self._task = asyncio.get_running_loop().create_task(self._locate())
 
     def take_error(self) -> ShoalError | None:
+        """What the user must hear, once; nothing of partitions sought to a place meanwhile."""
         failure, self._failure = self._failure, None
+        if isinstance(failure, NoOffsetForPartitionError):
+            lost = [
+                state.tp
+                for state in self._positions
+                if state.needs_position and state.tp in failure.topic_partitions
+            ]
+            return NoOffsetForPartitionError(lost) if lost else None
         return failure
 
     async def close(self) -> None:
