@@ -118,6 +118,9 @@ class Committer:
         elif outcome.verdict is CommitVerdict.RETRY:
             now = asyncio.get_running_loop().time()
             self._auto_at = now + self._config.retry_backoff_ms / 1000
+        elif outcome.verdict is CommitVerdict.REBALANCING:
+            # Nothing is lost and nothing is to be done: the next interval commits these too.
+            logger.debug("automatic commit waits for the rebalance to end")
         else:
             logger.warning("automatic commit of %s failed: %s", offsets, outcome.as_error())
 
