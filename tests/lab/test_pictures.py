@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_all_schemes_share_one_time_axis(cut: list[Run]) -> None:
 def test_the_svg_is_well_formed_and_the_png_a_png(cut: list[Run]) -> None:
     pytest.importorskip("PIL")
     canvas = draw_timeline(cut[:1])
-    assert ElementTree.fromstring(canvas.to_svg()).tag.endswith("svg")
+    assert ET.fromstring(canvas.to_svg()).tag.endswith("svg")
     assert canvas.to_png(scale=0.3).startswith(b"\x89PNG")
 
 

@@ -89,6 +89,10 @@ def _note_nothing(who: str, what: str) -> None:
     """The lab has a trace of its own."""
 
 
+def _nothing_more() -> None:
+    """After a JoinGroup was answered."""
+
+
 class _LabWatcher(Watcher):
     """The simulator's watcher, which passes on what the coordinator decides.
 
@@ -294,7 +298,8 @@ class _Engine(SimulatedEngine):
         self._surroundings = surroundings
         self._on_performed = on_performed
         # Of a whole simulation an engine uses just what the surroundings have.
-        super().__init__(cast("Simulation", surroundings), settings, on_step)
+        world = cast("Simulation", surroundings)
+        super().__init__(world, settings, on_step=on_step, on_joined=_nothing_more)
 
     def perform(self, outputs: Iterable[Output]) -> None:
         given = list(outputs)
