@@ -167,6 +167,8 @@ class _Loader:
         self._finish_swaps()
         state = decode_state(read_file(self.disk, f"{self.directory}/{STATE}"))
         self.state = state or PartitionState()
+        # A real Kafka's directory tells it only there.
+        self.state.cleaned_until = max(self.state.cleaned_until, self.known.cleaned_offset)
         self.seals = decode_seals(read_file(self.disk, f"{self.directory}/{SEALS}"))
         self._read_epochs()
         segments = self._find_segments(now_ms)
