@@ -46,6 +46,20 @@ static void encode(const uint8_t *arena, const Layout *l, int64_t rows, int64_t 
     }
 }
 
+/* Keys as a list has them: lengths, from which offsets and validity are made. */
+static void lengths(const Sizes *sizes)
+{
+    int64_t rows = sizes->rows, bits = (rows + 7) / 8;
+    int32_t *given = exactly(4 * rows), *offsets = exactly(4 * (rows + 1));
+    uint8_t *validity = exactly(bits);
+    memset(validity, 0, (size_t)bits);
+    for (int64_t i = 0; i < rows; i++) given[i] = sizes->index[i].key_length;
+    if (shoal_offsets(given, rows, offsets, validity) != sizes->key_bytes) abort();
+    free(given);
+    free(offsets);
+    free(validity);
+}
+
 static void run(const uint8_t *data, int64_t size, int64_t check_crc)
 {
     Chunk chunk = {data, size, 0, INT64_MAX, 7};
@@ -74,6 +88,7 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
         free(format);
         encode(arena, &layout, rows, 1000);
         encode(arena, &layout, rows, INT32_MAX);
+        lengths(&sizes);
         free(arena);
         free(header_counts);
     }

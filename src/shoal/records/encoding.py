@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 1024 * 1024
 _ROWS_MAX: Final = 2**31 - 1  # offset deltas have 32 bits
+_COLUMN_BYTES_MAX: Final = 2**31 - 1  # and so have Arrow's offsets
 _TRANSACTIONAL: Final = 0x10
 _CUTS: Final = 256  # batches per call of the kernel
 _SCRATCH_BYTES: Final = 1024 * 1024
@@ -104,8 +105,8 @@ def encode_columns(
         records = _records(keys, values, timestamps, headers, timestamp_ms)
         encoded = _encode_plain(records, stamp, limits)
     else:
-        table = _table(keys, values, timestamps, headers, timestamp_ms)
-        encoded = _encode_native(library, table, stamp, limits)
+        table = _table(library, keys, values, timestamps, headers, timestamp_ms)
+        encoded = _encode_native(table, stamp, limits)
     batches = []
     for rows, batch in encoded:
         if max_message_bytes is not None and len(batch) > max_message_bytes:
@@ -123,8 +124,8 @@ def encode_records(records: Sequence[NewRecord], stamp: Stamp) -> bytes | None:
     if library is None:
         return None
     keys, values, headers, timestamps = zip(*records, strict=True)
-    table = _table(keys, values, timestamps, headers if any(headers) else None, -1)
-    ((_, batch),) = _encode_native(library, table, stamp, Limits(2**31 - 1))
+    table = _table(library, keys, values, timestamps, headers if any(headers) else None, -1)
+    ((_, batch),) = _encode_native(table, stamp, Limits(2**31 - 1))
     return batch
 
 
@@ -228,16 +229,19 @@ def _sequence(stamp: Stamp, row: int) -> int:
 class _Table(NamedTuple):
     """Columns in Arrow's layout. ``alive`` holds what the addresses point into."""
 
+    library: Any
     columns: Any  # kernel.TableIn
     data_bytes: int
     alive: list[Any]
 
 
-def _table(keys: Any, values: Any, timestamps: Any, headers: Any, timestamp_ms: int) -> _Table:
+def _table(
+    library: Any, keys: Any, values: Any, timestamps: Any, headers: Any, timestamp_ms: int
+) -> _Table:
     given = (keys, values, timestamps, headers)
     rows = _same_length([len(column) for column in given if column is not None])
     columns = TableIn(rows=rows, fixed_timestamp=timestamp_ms)
-    table = _Table(columns, 0, [])
+    table = _Table(library, columns, 0, [])
     if not rows:
         return table
     total = _point(table, columns.key, keys) + _point(table, columns.value, values)
@@ -255,22 +259,21 @@ def _point(table: _Table, place: Any, column: Any) -> int:
     if _is_arrow(column):
         return _point_arrow(table, place, _arrow_binary(column))
     try:
-        ends = array("i", accumulate(map(len, column), initial=0))
+        lengths = array("i", map(len, column))
+        data = b"".join(column)
     except TypeError:  # None has no length
-        nulls = [row for row, value in enumerate(column) if value is None]
-        if len(nulls) == len(column):
-            return 0
-        validity = bytearray(b"\xff" * (len(column) // 8 + 1))
-        for row in nulls:
-            validity[row >> 3] &= ~(1 << (row & 7))
-        place.validity = _address(table, validity)
-        return _point(table, place, [b"" if value is None else value for value in column])
-    except OverflowError:
-        raise ValueError(_TOO_MUCH) from None
-    data = b"".join(column)
-    place.offsets = _address(table, ends)
+        lengths = array("i", [-1 if value is None else len(value) for value in column])
+        data = b"".join(filter(None, column))
+    rows = len(lengths)
+    offsets, validity = bytearray(4 * (rows + 1)), bytearray((rows + 7) // 8)
+    place.offsets, place.validity = _address(table, offsets), _address(table, validity)
     place.data = _address(table, data)
-    return len(data)
+    size: int = table.library.shoal_offsets(
+        address_of(lengths), rows, place.offsets, place.validity
+    )
+    if size > _COLUMN_BYTES_MAX:
+        raise ValueError(_TOO_MUCH)
+    return size
 
 
 def _address(table: _Table, data: Any) -> int:
@@ -323,9 +326,7 @@ def _point_headers(table: _Table, column: Any) -> int:
     return size + 10 * len(names)
 
 
-def _encode_native(
-    library: Any, table: _Table, stamp: Stamp, limits: Limits
-) -> Iterator[tuple[range, bytes]]:
+def _encode_native(table: _Table, stamp: Stamp, limits: Limits) -> Iterator[tuple[range, bytes]]:
     columns = table.columns
     columns.limit_bytes, columns.limit_rows = limits.size_bytes, limits.rows
     columns.seal = stamp.codec == compression.Codec.NONE
@@ -339,7 +340,7 @@ def _encode_native(
     while next_row.value < columns.rows:
         row = next_row.value
         with scratch(room) as out:
-            count = library.shoal_encode(
+            count = table.library.shoal_encode(
                 ctypes.byref(columns),
                 ctypes.byref(next_row),
                 address_of(out),

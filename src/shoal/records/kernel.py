@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 5
+VERSION: Final = 6
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -112,6 +113,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_layout": (c_int64, [c_void_p, c_int64, c_void_p]),
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64]),
+    "shoal_offsets": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
 
@@ -215,7 +217,7 @@ class _BufferView(ctypes.Structure):
     )
 
 
-def address_of(data: Buffer) -> int:
+def address_of(data: Buffer | array[int]) -> int:
     """Where the bytes lie. The caller keeps ``data`` alive and unchanged while C reads it.
 
     NumPy would tell as well, but a broker should not import it for this.

@@ -25,6 +25,23 @@ typedef struct { /* Arrow's layout; offsets == NULL: every value is null */
     int64_t first_bit;              /* of validity, for arrays which are slices */
 } BinaryIn;
 
+/* The lengths of a list's values, -1 for null, to offsets (one more than there are rows) and
+ * validity (zeroed). Returns how many bytes there are in all. */
+EXPORT int64_t shoal_offsets(const int32_t *lengths, int64_t rows, int32_t *offsets,
+                             uint8_t *validity)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        offsets[i] = (int32_t)end;
+        if (lengths[i] < 0) continue;
+        end += lengths[i];
+        validity[i >> 3] |= (uint8_t)(1u << (i & 7));
+        if (end > INT32_MAX) return end;
+    }
+    offsets[rows] = (int32_t)end;
+    return end;
+}
+
 static inline int is_null(const BinaryIn *column, int64_t i)
 {
     int64_t bit = column->first_bit + i;
