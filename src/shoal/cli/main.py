@@ -41,7 +41,6 @@ COMMANDS: Final[dict[str, _Entry]] = {
     "lab": _Entry("shoal.cli.lab", "How groups were rebalanced, then and now, side by side."),
     "log": _Entry("shoal.cli.log", "Dump, verify and repair log directories."),
     "user": _Entry("shoal.cli.user", "Manage the users of a broker."),
-    "fleet": _Entry("shoal.cli.fleet", "Reports over many groups, with Spark."),
     "version": _Entry("shoal.cli.version", "Versions of Shoal and of what it found."),
 }
 
