@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def write(spark: SparkSession, form: str, servers: str, topic: str) -> None:
     rows = spark.range(ROWS).selectExpr(
-        "format_string('key-%06d', id % 1000) as key", "repeat('v', 100) as value"
+        "concat('key-', 100000 + id % 1000) as key", "repeat('v', 100) as value"
     )
     writer = rows.write.format(form).mode("append")
     writer.option("kafka.bootstrap.servers", servers).option("topic", topic).save()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from shoal.client.cluster import Cluster
 from shoal.client.config import AdminConfig, ConnectionConfig, ConsumerConfig, ProducerConfig
 from shoal.client.engine import Engine
+from shoal.client.group_admin import describe_group
 from shoal.client.links import Links
 from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
 from shoal.client.producer import Producer
@@ -27,7 +28,6 @@ from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import OffsetRange
 from shoal.spark.stock import DataLossError, chosen
 from shoal.types import Header, OffsetAndMetadata, TopicPartition
-from shoal.wire.apis.describe_groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,17 +262,9 @@ class ClusterGroup:
 
     def live_members(self) -> int:
         async def ask() -> int:
-            cluster, deadline = self._connection.cluster, Deadline(TIMEOUT_S)
-
-            async def attempt() -> int:
-                request = DescribeGroupsRequest(groups=[self._group_id])
-                answer = await cluster.ask_coordinator(self._group_id, request, deadline)
-                found = answer.groups[0]
-                if found.group_state == "Dead":
-                    return 0
-                cluster.check("DescribeGroups", found.error_code, group_id=self._group_id)
-                return len(found.members)
-
-            return await cluster.retrying(attempt, deadline)
+            described = await describe_group(
+                self._connection.cluster, self._group_id, Deadline(TIMEOUT_S)
+            )
+            return len(described.members)
 
         return self._connection.call(ask())
