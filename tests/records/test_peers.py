@@ -188,7 +188,8 @@ def test_we_read_what_librdkafka_writes(mock_cluster: tuple[Producer, str], code
         producer.produce(topic, value, key, partition=0, timestamp=timestamp, headers=list(headers))
     assert producer.flush(20) == 0
     data = fetch(address, topic)
-    assert {header.codec for _, header in iter_headers(data)} == {codec}
+    # It leaves a batch as it is which compression would make larger, such as one of one record.
+    assert codec in {header.codec for _, header in iter_headers(data)} <= {codec, Codec.NONE}
     found = decode_records(("t", 0, data, 0, None))
     assert [fields[1:] for fields in found] == [row[1:] for row in ROWS[1:]]
 
