@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -162,3 +163,13 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     file.write_bytes(b"#" * (2 << 20))
     with pytest.raises(ConfigError, match="larger than"):
         load(str(file))
+
+
+def test_the_example_of_the_docs_can_be_read_and_its_pictures_are_there() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "lab.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    assert len(parse(example).events) == 3
+    pictures = re.findall(r"\((pictures/lab-[\w-]+\.svg)\)", page)
+    assert len(pictures) >= 9
+    assert all((docs / picture).is_file() for picture in pictures)

@@ -16,7 +16,7 @@ from shoal.errors import ErrorCode
 from shoal.group.classic import ClassicGroup
 from shoal.group.config import GroupConfig
 from shoal.group.coordinator import Phase
-from shoal.group.decision import Decision, EventKind, Ticket
+from shoal.group.decision import Decision, EventKind
 from shoal.group.journal import JournalRecord, OffsetRecord
 from shoal.group.membership import (
     Assigned,
@@ -28,12 +28,11 @@ from shoal.group.membership import (
     Output,
     Step,
 )
-from shoal.group.model import Group
 from shoal.group.states import GroupState
 from shoal.lab.reading import Reader
 from shoal.lab.trace import Message
 from shoal.lab.world import World
-from shoal.testing.invariants import Moment, Watcher
+from shoal.testing.invariants import Watcher
 from shoal.testing.network import Client, Connection, Server
 from shoal.testing.simulated_cluster import Node, SimulatedCluster
 from shoal.testing.simulated_engine import ConsumerSettings, SimulatedEngine
@@ -107,45 +106,40 @@ class _LabWatcher(Watcher):
         self._on_decision = on_decision
         self._checks = world.scenario.members <= CHECKED_MEMBERS_MAX
 
-    def appended(
-        self,
-        records: Iterable[JournalRecord],
-        base: int,
-        request: Any,
-        ticket: Ticket,
-        now: Moment,
-    ) -> None:
+    # What the cluster tells beside the first argument is between it and the watcher.
+
+    def appended(self, records: Iterable[JournalRecord], *rest: Any, **named: Any) -> None:
         written = tuple(records)
-        for offset, record in enumerate(written, base):
+        for record in written:
             if isinstance(record, OffsetRecord):
                 tp = TopicPartition(record.topic, record.partition)
                 self._trace.commits_backwards += record.offset < self.committed.get(tp, (0, 0))[0]
                 if not self._checks:
-                    self.committed[tp] = (record.offset, offset)
+                    self.committed[tp] = (record.offset, 0)
         if self._checks:
-            super().appended(written, base, request, ticket, now)
+            super().appended(written, *rest, **named)
 
-    def decided(self, request: Any, decision: Decision, now: Moment) -> None:
+    def decided(self, request: Any, decision: Decision, *rest: Any, **named: Any) -> None:
         if self._checks:
-            super().decided(request, decision, now)
+            super().decided(request, decision, *rest, **named)
         if decision.events:
             self._on_decision(decision)
 
-    def asked(self, request: Any, ticket: Ticket, now: Moment) -> None:
+    def asked(self, *told: Any, **named: Any) -> None:
         if self._checks:
-            super().asked(request, ticket, now)
+            super().asked(*told, **named)
 
-    def sent(self, ticket: Ticket, answer: Any) -> None:
+    def sent(self, *told: Any, **named: Any) -> None:
         if self._checks:
-            super().sent(ticket, answer)
+            super().sent(*told, **named)
 
-    def check(self, group: Group | None, now: Moment) -> None:
+    def check(self, *told: Any, **named: Any) -> None:
         if self._checks:
-            super().check(group, now)
+            super().check(*told, **named)
 
-    def loaded(self, entries: Iterable[tuple[int, JournalRecord]], now: Moment) -> None:
+    def loaded(self, *told: Any, **named: Any) -> None:
         if self._checks:
-            super().loaded(entries, now)
+            super().loaded(*told, **named)
 
 
 class ClassicScheme:
