@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from shoal.cli.demo import EVENT_SPAN_MS, ORDERS
+from shoal.cli.demo_orders import orders
 from tests.peers import need
 from tests.peers.jars import java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-ORDERS = 60_000
 
 
 def of_session(session: int) -> list[str]:
@@ -48,8 +48,10 @@ def test_the_demo_counts_every_order_and_leaves_nothing_behind(tmp_path: Path) -
     assert sum(summary["group"]["read"].values()) >= ORDERS
     pipeline = summary["pipeline"]
     assert pipeline["rows"] == [ORDERS + 1, ORDERS + 1]  # and the order that closes the windows
-    assert pipeline["late_rows"] > 0
-    assert pipeline["orders"] + pipeline["late_rows"] == ORDERS
+    # Only orders that came late may be missing from their window, and some are.
+    late = sum(order.is_late for order in orders(ORDERS, span_ms=EVENT_SPAN_MS))
+    assert 0 < pipeline["late_orders"] <= late
+    assert pipeline["orders"] + pipeline["late_orders"] == ORDERS
     assert pipeline["lag"] == 0
     assert (tmp_path / "out" / "group.svg").read_text().startswith("<svg")
     assert list((tmp_path / "out" / "revenue.parquet").glob("*.parquet"))

@@ -25,7 +25,7 @@ _SHOP_WEIGHTS: Final = (9, 7, 4, 6, 3, 8, 2, 2)
 _PRODUCT_WEIGHTS: Final = (9, 8, 10, 5, 4, 1, 3, 2, 2, 3)
 
 LATE_SHARE: Final = 0.03
-LATE_MS_MAX: Final = 240_000
+LATE_MS_MAX: Final = 15 * 60_000
 START_MS: Final = 1_800_000_000_000
 
 
