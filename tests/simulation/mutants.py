@@ -197,10 +197,16 @@ def complete_join_if""",
         "        if False\n",
     ),
     Mutant(
-        "KAFKA-12890: after a restart in the middle of a rebalance the group waits for ever",
+        "KAFKA-9752: a new member may vanish and be waited for",
         GROUP + "classic_rebalance.py",
-        "    if group.state is GroupState.COMPLETING_REBALANCE:\n        prepare_rebalance(\n",
-        "    if False:\n        prepare_rebalance(\n",
+        """        if group.rebalance is None:
+            prepare_rebalance(draft, group, cause)
+            return
+    # Unlike""",
+        """        if group.rebalance is None:
+            prepare_rebalance(draft, group, cause)
+        return
+    # Unlike""",
     ),
     Mutant(
         "a member id is given out and forgotten",
@@ -312,10 +318,12 @@ def complete_join_if""",
         "return False",
     ),
     Mutant(
-        "KAFKA-13419: who fell out of the group still claims its partitions",
+        "KAFKA-13419: who fell out of the group keeps its partitions",
         GROUP + "member.py",
-        "        if not session.is_prepared and session.generation.is_reset and session.owned:",
-        "        if False:",
+        """        if self._session.generation.is_reset:
+            return Lost""",
+        """        if self._session.generation.is_reset and not self.protocol:
+            return Lost""",
     ),
     Mutant(
         "an error in a callback is swallowed",

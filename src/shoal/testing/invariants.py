@@ -89,6 +89,8 @@ class Moment(NamedTuple):
     pauses: int
     has_jumped: bool = False
     """Whether its wall clock ever did."""
+    was_set_back: bool = False
+    """Whether that was backwards, at least once."""
 
 
 class GroupModel:
@@ -141,7 +143,9 @@ class Watcher:
         """The offset, and where in the journal it was written."""
         self._written: dict[TopicPartition, Moment] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
+        self._misled_ms = -1  # when a coordinator with a wrong clock was loaded
         self._told_generation = -1
+        self._new_generation: int | None = None
         self._unsent: dict[Ticket, list[tuple[TopicPartition, int]]] = {}
         self._waiting: dict[Ticket, tuple[Any, Moment]] = {}
         self._heartbeats: dict[str, Moment] = {}
@@ -162,8 +166,15 @@ class Watcher:
         request: Any,
         ticket: Ticket,
         now: Moment,
+        state: GroupState | None,
     ) -> None:
-        """Records were written because of ``request``, or because of the time (``None``)."""
+        """Records were written because of ``request``, or because of the time (``None``).
+
+        ``state`` is what the group was in before.
+        """
+        if isinstance(request, OffsetCommitRequest):
+            is_early = state is GroupState.COMPLETING_REBALANCE
+            demand(not is_early, "G2", f"{request.member_id} committed between join and sync")
         for offset, record in enumerate(records, base):
             match record:
                 case GroupRecord():
@@ -186,6 +197,7 @@ class Watcher:
             self.generations += 1
             demand(number > before, "G4", f"generation {number} after {before}")
             demand(record.leader is None, "G4", f"{number} was not written before it was given out")
+            self._new_generation = number
             # A new generation renews the session of static members that were not there, too.
             self._heard.update((each.member_id, now) for each in record.members)
         if record.leader is not None:
@@ -221,11 +233,10 @@ class Watcher:
         generation_id = request.generation_id_or_member_epoch
         sender = f"{request.member_id} of {generation_id}"
         self._is_current(request.member_id, request.group_instance_id, generation_id, "a commit")
-        demand(self.model.has_leader, "G2", f"{sender} committed before anything was assigned")
         owner = self.model.owners.get(tp, request.member_id)
         demand(owner == request.member_id, "C3", f"{sender} committed {tp} of {owner}")
         if tp.topic not in self._topics.recreated:
-            done, end = self.processed.get(tp, 0), self._topics.ends[tp]
+            done, end = self.processed.get(tp, 0), self._topics.ends.get(tp, 0)
             at = f"{tp} was committed at {record.offset}"
             demand(record.offset <= done, "C2", f"{at}, processed up to {done}")
             demand(record.offset <= end, "G5", f"{at}, its log ends at {end}")
@@ -242,8 +253,11 @@ class Watcher:
             unused_ms = now.alive_ms - since.alive_ms
             allowed_ms = _SLACK_MS * (1 + now.pauses - since.pauses)
             is_due = unused_ms >= self._config.offsets_retention_ms - allowed_ms
-            # After a restart nobody can tell a clock that jumped from a long downtime.
-            demand(is_due or now.has_jumped, "G12", f"{tp} was removed after {unused_ms} ms")
+            # After a restart nobody can tell a clock that jumped from a long downtime; and what
+            # was written while a clock was behind looks old when it is right again.
+            was_misled = since.alive_ms <= self._misled_ms
+            is_due = is_due or was_misled or now.was_set_back
+            demand(is_due, "G12", f"{tp} was removed after {unused_ms} ms")
         self.committed.pop(tp, None)
         self._acknowledged.pop(tp, None)
 
@@ -281,6 +295,8 @@ class Watcher:
             known = self.committed.get(tp)
             survived = known is not None and known[1] >= written
             demand(survived, "G3", f"the acknowledged commit {written} of {tp} was lost: {known}")
+        if now.has_jumped:
+            self._misled_ms = now.alive_ms
         self._unsent.clear()
         self._waiting.clear()
         self._heartbeats = dict.fromkeys(self.model.members, now)
@@ -340,9 +356,26 @@ class Watcher:
                 self._fetched(answer)
         if kind is OffsetCommitRequest and decision.journal:
             self._heartbeats[request.member_id] = self._heard[request.member_id] = now
+        if self._new_generation is not None:
+            self._generation_started(decision)
         for event in decision.events:
             if event.kind is EventKind.MEMBER_EXPIRED and "no heartbeat" in event.cause:
                 self._expired(event.member_id or "", now)
+
+    def _generation_started(self, decision: Decision) -> None:
+        """Who is in it has just been told so, the leader too; only static members may be away."""
+        number, self._new_generation = self._new_generation, None
+        told = {
+            reply.response.member_id: reply.response.leader
+            for reply in decision.replies
+            if isinstance(reply.response, JoinGroupResponse)
+            and reply.response.error_code == ErrorCode.NONE
+        }
+        for member_id, leader in told.items():
+            demand(leader in told, "G1", f"{member_id} waits for {leader}, who is not there")
+        for member_id, instance_id in self.model.members.items():
+            is_there = member_id in told or instance_id is not None
+            demand(is_there, "G1", f"{member_id} is in {number} and does not know it")
 
     def _answered(self, request: Any, answer: Any, now: Moment) -> None:
         self._heard[request.member_id] = now
@@ -359,6 +392,9 @@ class Watcher:
             everybody = list(self.model.members) if answer.leader == member_id else []
             demand(sorted(listed) == sorted(everybody), "G1", f"the leader was told of {listed}")
         else:
+            self._is_current(
+                member_id, request.group_instance_id, request.generation_id, "a SyncGroup"
+            )
             given = consumer_protocol.Assignment.decode(answer.assignment).partitions
             planned = [tp for tp, owner in self.model.owners.items() if owner == member_id]
             demand(sorted(given) == sorted(planned), "G1", f"{member_id} got {given}")

@@ -16,10 +16,12 @@ from random import Random
 from typing import Any
 
 from shoal.errors import ErrorCode
+from shoal.group.classic import ClassicGroup
 from shoal.group.config import GroupConfig
 from shoal.group.coordinator import Coordinator, Phase
 from shoal.group.decision import Decision, Reply
 from shoal.group.refusals import refusal, refuse
+from shoal.group.states import GroupState
 from shoal.testing.clock import VirtualClock
 from shoal.testing.invariants import Moment, Watcher
 from shoal.testing.network import Connection
@@ -111,6 +113,8 @@ class SimulatedCluster:
         self._paused_until_ms = 0
         self._not_alive_ms = 0
         self._pauses = 0
+        self._was_set_back = False
+        self._state: GroupState | None = None  # of the group, before the last request
         self._life = 0
         self._is_syncing = False
         self._queue: deque[tuple[int, Reply]] = deque()
@@ -144,6 +148,7 @@ class SimulatedCluster:
         group = self.coordinator.group(self._group_id)
         comes_back = self._watcher.comes_back(group, request) and not self.disk_is_full
         generation = self._watcher.model.generation
+        self._state = group.state if isinstance(group, ClassicGroup) else None
         decision = self.coordinator.handle(
             request,
             version=version,
@@ -169,7 +174,9 @@ class SimulatedCluster:
         elif decision.journal:
             offset = self.journal.append(decision.journal)
             self.coordinator.replay_all(decision.journal, offset)
-            self._watcher.appended(decision.journal, offset, request, ticket, self.moment())
+            self._watcher.appended(
+                decision.journal, offset, request, ticket, self.moment(), self._state
+            )
             self._sync()
         self._watcher.decided(request, decision, self.moment())
         if decision.journal or decision.replies:
@@ -242,7 +249,7 @@ class SimulatedCluster:
 
     def moment(self) -> Moment:
         alive_ms = self._clock.now_ms - self._not_alive_ms
-        return Moment(alive_ms, self._pauses, self._shift_ms != 0)
+        return Moment(alive_ms, self._pauses, self._shift_ms != 0, self._was_set_back)
 
     # --- what can go wrong ---------------------------------------------------------------------
 
@@ -331,6 +338,7 @@ class SimulatedCluster:
     def jump(self, jump_ms: int) -> None:
         """The wall clock jumps; the next tick is at its old time on the real clock."""
         self._shift_ms += jump_ms
+        self._was_set_back |= jump_ms < 0
         self._pauses += 1
 
     def delete_topic(self, topic: str) -> None:

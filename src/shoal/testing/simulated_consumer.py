@@ -32,8 +32,9 @@ from shoal.testing.simulated_offsets import (
     fetch_request,
     fetched_offsets,
     first_error,
+    stray_request,
 )
-from shoal.types import TopicPartition
+from shoal.types import ConsumerGroupMetadata, TopicPartition
 from shoal.wire.apis.offset_commit import OffsetCommitResponse
 from shoal.wire.apis.offset_fetch import OffsetFetchResponse
 
@@ -45,6 +46,7 @@ _PATIENCE_MS: Final = 5_000
 """For a commit in a callback, and for closing."""
 _RECORDS_MAX: Final = 5
 _COMMIT_VERSION: Final = 9
+_STRAY_VERSION: Final = 4  # every kind of them has it
 
 Batch = list[tuple[TopicPartition, int, int]]
 Callback = Revoked | Assigned | Lost
@@ -60,7 +62,9 @@ class SimulatedConsumer:
         self.settings = settings
         self.name = settings.name
         self.label = settings.config.group_instance_id or settings.name
-        self.engine = SimulatedEngine(world, settings, self._take_step)
+        self.engine = SimulatedEngine(
+            world, settings, on_step=self._take_step, on_joined=self._go_astray
+        )
         self.member = self.engine.member
         self.is_closing = False
         self.positions: dict[TopicPartition, int | None] = {}
@@ -79,6 +83,7 @@ class SimulatedConsumer:
         self.next_callback_ms = 0
         self.next_callback_raises = False
         self.next_callback_is_woken = False
+        self.stray: int | None = None
         self.subscribe(settings.topics)
         self._clock.after(self._random.randrange(100), self._poll)
 
@@ -323,6 +328,23 @@ class SimulatedConsumer:
         else:
             demand(not is_out, "C11", f"{self.name} revokes what is lost")
 
+    def _identity(self) -> ConsumerGroupMetadata:
+        """Whether it may be used or not."""
+        config, generation = self.settings.config, self.member.generation
+        return ConsumerGroupMetadata(
+            config.group_id,
+            generation.generation_id,
+            generation.member_id,
+            config.group_instance_id,
+        )
+
+    def _go_astray(self) -> None:
+        """Say what a member must not say now; a coordinator must know better."""
+        if self.stray is not None and not self.member.generation.is_reset:
+            request = stray_request(self.stray, self._identity())
+            self.stray = None
+            self.engine.ask(request, _STRAY_VERSION, lambda _: None)
+
     # --- coming and going ----------------------------------------------------------------------
 
     def pause(self, pause_ms: int) -> None:
@@ -333,6 +355,7 @@ class SimulatedConsumer:
     def heal(self) -> None:
         self.next_callback_ms = 0
         self.next_callback_raises = self.next_callback_is_woken = False
+        self.stray = None
 
     def close(self) -> None:
         """Leave in order: commit, give up, say goodbye."""

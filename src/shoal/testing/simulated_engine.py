@@ -28,7 +28,7 @@ from shoal.group.membership import (
 )
 from shoal.testing.invariants import demand
 from shoal.testing.network import Connection
-from shoal.wire.apis.join_group import JoinGroupRequest
+from shoal.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from shoal.testing.simulator import Simulation
@@ -74,12 +74,18 @@ class SimulatedEngine:
     """What runs in the background of one consumer."""
 
     def __init__(
-        self, world: Simulation, settings: ConsumerSettings, on_step: Callable[[Step], None]
+        self,
+        world: Simulation,
+        settings: ConsumerSettings,
+        *,
+        on_step: Callable[[Step], None],
+        on_joined: Callable[[], None],
     ) -> None:
         self._world = world
         self._clock = world.clock
         self._settings = settings
         self._on_step = on_step
+        self._on_joined = on_joined
         self.name = settings.name
         self.member = Member(
             settings.config,
@@ -152,6 +158,8 @@ class SimulatedEngine:
         self._world.note(self.name, type(response).__name__)
         if ticket > 0:
             self.perform(self.member.receive(ticket, response, self._clock.now_ms))
+            if type(response) is JoinGroupResponse and self.is_connected:
+                self._on_joined()
         else:
             on_answer = self._pending.pop(ticket, None)
             if on_answer is not None:

@@ -67,9 +67,10 @@ def _pause_broker(world: Simulation, _: int, amount_ms: int) -> None:
 
 
 def _jump(world: Simulation, pick: int, _: int) -> None:
-    # As far as ten days, which is more than offsets are kept.
+    # As far as ten days, which is more than offsets are kept; in half of all worlds only forward.
     jump_ms = pick % 864_000_000
-    world.cluster.jump(jump_ms if pick % 2 == 0 else -jump_ms)
+    is_forward = pick % 2 == 0 or world.scenario.seed % 2 == 0
+    world.cluster.jump(jump_ms if is_forward else -jump_ms)
 
 
 def _break_assignor(world: Simulation, _pick: int, _amount_ms: int) -> None:
@@ -185,6 +186,10 @@ def _enforce(_: Simulation, consumer: SimulatedConsumer, _pick: int, _ms: int) -
     consumer.do(lambda: consumer.member.enforce_rebalance("simulated"))
 
 
+def _stray(_: Simulation, consumer: SimulatedConsumer, pick: int, _ms: int) -> None:
+    consumer.stray = pick
+
+
 _OF_A_CONSUMER: Final[
     dict[FaultKind, Callable[[Simulation, SimulatedConsumer, int, int], None]]
 ] = {
@@ -201,6 +206,7 @@ _OF_A_CONSUMER: Final[
     FaultKind.RESUBSCRIBE: _resubscribe,
     FaultKind.UNSUBSCRIBE: _unsubscribe,
     FaultKind.ENFORCE: _enforce,
+    FaultKind.STRAY: _stray,
 }
 
 assert _OF_THE_WORLD.keys() | _OF_A_CONSUMER.keys() == set(FaultKind), "every kind does something"

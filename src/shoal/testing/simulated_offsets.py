@@ -1,13 +1,17 @@
-"""OffsetCommit and OffsetFetch of a simulated consumer, as messages and back."""
+"""What a simulated consumer says beside its member: OffsetCommit, OffsetFetch, and nonsense."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from shoal.errors import ErrorCode
 from shoal.types import ConsumerGroupMetadata, TopicPartition
+from shoal.wire.apis.heartbeat import HeartbeatRequest
 from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from shoal.wire.apis.sync_group import SyncGroupRequest
 
 
 def first_error(response: OffsetCommitResponse) -> ErrorCode:
@@ -83,3 +87,29 @@ def fetched_offsets(response: OffsetFetchResponse) -> Iterator[tuple[TopicPartit
         for each in topic.partitions:
             if each.error_code == ErrorCode.NONE:
                 yield TopicPartition(topic.name, each.partition_index), each.committed_offset
+
+
+def stray_request(pick: int, identity: ConsumerGroupMetadata) -> Any:
+    """A request that was never right, or is so no longer."""
+    past = replace(identity, generation_id=identity.generation_id - 1)
+    offsets = {TopicPartition("stray", 0): 0}
+    match pick % 4:
+        case 0:
+            return commit_request(identity, offsets)
+        case 1:
+            return commit_request(past, offsets)
+        case 2:
+            return SyncGroupRequest(
+                group_id=past.group_id,
+                generation_id=past.generation_id,
+                member_id=past.member_id,
+                group_instance_id=past.group_instance_id,
+                assignments=[],
+            )
+        case _:
+            return HeartbeatRequest(
+                group_id=past.group_id,
+                generation_id=past.generation_id,
+                member_id=past.member_id,
+                group_instance_id=past.group_instance_id,
+            )

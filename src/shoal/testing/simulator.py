@@ -114,7 +114,7 @@ class Simulation:
         config = GroupConfig(
             group_initial_rebalance_delay_ms=scenario.initial_rebalance_delay_ms,
             offsets_retention_minutes=1,
-            offsets_retention_check_interval_ms=10_000,
+            offsets_retention_check_interval_ms=5_000,
         )
         self.watcher = Watcher(GROUP_ID, self.topics, config)
         self.cluster = SimulatedCluster(

@@ -44,6 +44,7 @@ class FaultKind(Enum):
     RESUBSCRIBE = "a consumer changes its subscription"
     UNSUBSCRIBE = "a consumer unsubscribes, and subscribes again later"
     ENFORCE = "a consumer enforces a rebalance"
+    STRAY = "a client of another make commits too early, or speaks of an old generation"
     PARTITIONS = "a topic gets more partitions"
     RECREATION = "a topic is deleted, and created again later"
 
@@ -89,6 +90,7 @@ _FREQUENCIES: Final[dict[FaultKind, tuple[tuple[int, ...], int]]] = {
     FaultKind.RESUBSCRIBE: ((10 * _SECOND, 40 * _SECOND), 0),
     FaultKind.UNSUBSCRIBE: ((15 * _SECOND, 50 * _SECOND), 10 * _SECOND),
     FaultKind.ENFORCE: ((10 * _SECOND, 40 * _SECOND), 0),
+    FaultKind.STRAY: ((3 * _SECOND, 10 * _SECOND), 0),
     FaultKind.PARTITIONS: ((20 * _SECOND, 60 * _SECOND), 0),
     FaultKind.RECREATION: ((40 * _SECOND, 90 * _SECOND), 5 * _SECOND),
 }
