@@ -53,7 +53,8 @@ class KafkaPython(_Theirs):
 
     def _run(self):
         while not self._stop.is_set():
-            self._consumer.poll(50)
+            # kafka-python drops the assignment of a join that a poll's timeout cuts short.
+            self._consumer.poll(1000)
             self.owned = {tp.partition for tp in self._consumer.assignment()}
         self._consumer.close()
 

@@ -86,17 +86,30 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if any(block.needs_spark for block in found):
         need(java)
     with Broker(topics={"orders": 3}) as broker:
-        for number, block in enumerate(found):
-            code = block.code.replace("localhost:9092", broker.bootstrap_servers)
-            if block.kind == "sh":
+        for number, (kind, code) in enumerate(joined(found)):
+            code = code.replace("localhost:9092", broker.bootstrap_servers)
+            if kind == "sh":
                 run(["bash", "-euc", code], broker, tmp_path)
-            elif re.search(r"^def test_", code, re.MULTILINE):
+            elif kind == "test":
                 (tmp_path / f"test_page_{number}.py").write_text(code)
                 command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
                 run([*command, f"test_page_{number}.py"], broker, tmp_path)
             else:
                 (tmp_path / f"page_{number}.py").write_text(code)
                 run([sys.executable, f"page_{number}.py"], broker, tmp_path)
+
+
+def joined(found: list[Block]) -> list[tuple[str, str]]:
+    """What runs one after the other; Python blocks that follow each other are one program."""
+    parts: list[tuple[str, str]] = []
+    for block in found:
+        is_test = block.kind == "python" and re.search(r"^def test_", block.code, re.MULTILINE)
+        kind = "test" if is_test else block.kind
+        if parts and kind == parts[-1][0] == "python":
+            parts[-1] = (kind, f"{parts[-1][1]}\n\n{block.code}")
+        else:
+            parts.append((kind, block.code))
+    return parts
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
