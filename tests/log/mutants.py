@@ -47,15 +47,15 @@ MUTANTS = (
     Mutant(
         "directories are not synced",
         "syncwork.py",
-        "self._disk.sync_directory(directory)",
-        "pass",
+        "                    self._disk.sync_directory(directory)\n",
+        "                    pass\n",
         (STATES, "-k", "appending_and_rolling"),
     ),
     Mutant(
         "a failed sync is tried again and believed",
         "partition.py",
-        'self.fence(f"syncing {self.directory} failed: {error}")',
-        "self._unsynced.append(self._segments[-1])",
+        '            self.fence(f"syncing {self.directory} failed: {error}")',
+        "            self.unsynced.failed = False",
         (FAILURES, "-k", "L8"),
     ),
     Mutant(
@@ -189,9 +189,31 @@ MUTANTS = (
     Mutant(
         "a new segment's name is not synced",
         "partition.py",
-        "        self._directories_to_sync.append(self.directory)\n",
-        "",
+        "        self.unsynced.add(files=index_files, directories=[self.directory])\n",
+        "        self.unsynced.add(files=index_files)\n",
         (STATES, "-k", "appending_and_rolling"),
+    ),
+    Mutant(
+        "a sync vouches for what another one took on",
+        "syncwork.py",
+        "            list(self._files),\n            list(self._names),\n",
+        "            [self._files.pop() for _ in list(self._files)],\n"
+        "            [self._names.pop() for _ in list(self._names)],\n",
+        (DURABILITY, "-k", "two_syncs"),
+    ),
+    Mutant(
+        "a sync succeeds after another one has failed",
+        "syncwork.py",
+        "            if self._unsynced.failed:",
+        "            if False:",
+        (DURABILITY, "-k", "two_syncs"),
+    ),
+    Mutant(
+        "a failure at the last moment is not seen",
+        "durability.py",
+        "        self._take_done()\n        for log in list(self._waiting):",
+        "        for log in list(self._waiting):",
+        (DURABILITY, "-k", "while_it_closes"),
     ),
     Mutant(
         "a short write is taken for a whole one",
@@ -238,7 +260,7 @@ MUTANTS = (
     Mutant(
         "files are closed before they are synced",
         "partition.py",
-        "            if segment not in self._unsynced:",
+        "            if segment not in self.unsynced:",
         "            if True:",
         (PARTITION, "-k", "not_closed"),
     ),

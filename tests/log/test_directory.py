@@ -75,6 +75,7 @@ def test_reads_of_a_real_directory_name_a_descriptor(tmp_path: Path) -> None:
     directory.close()
 
 
+@pytest.mark.slow
 def test_L13_a_second_process_is_refused(tmp_path: Path) -> None:
     directory = open_directory(str(tmp_path))
     program = (
@@ -298,3 +299,64 @@ def test_many_partitions_share_one_checkpoint() -> None:
     again = open_directory(disk.crash())
     assert [again.partitions[log.topic_partition].end_offset for log in logs] == list(range(20))
     assert sum(report.scanned_bytes for report in again.reports) <= 20 * len(batch(b"x")) * 20
+
+
+def closed(count: int = 40) -> dict[str, bytes]:
+    """The files of a closed directory with several segments."""
+    disk = SimDisk()
+    directory = open_directory(disk)
+    config = LogConfig(segment_bytes=900, index_interval_bytes=100)
+    log = directory.create(TP, now_ms=NOW_MS, config=config)
+    for index in range(count):
+        log.append(batch(b"value %d" % index), now_ms=NOW_MS)
+    directory.close()
+    return disk.contents()
+
+
+def test_a_log_start_past_the_end_starts_an_empty_log_there() -> None:
+    contents = closed()
+    contents["log-start-offset-checkpoint"] = b"0\n1\norders 0 500\n"
+    log = open_directory(SimDisk.of(contents)).partitions[TP]
+    assert (log.start_offset, log.end_offset) == (500, 500)
+    assert log.append(batch(b"next"), now_ms=NOW_MS).base_offset == 500
+    log.sync()
+    assert list(read_batches(log)) == [500]
+
+
+def test_L4_a_missing_segment_is_told_and_the_rest_is_served() -> None:
+    contents = closed()
+    del contents[".kafka_cleanshutdown"]
+    del contents["recovery-point-offset-checkpoint"]
+    paths = sorted(path for path in contents if path.endswith(".log"))
+    missing = int(paths[1][-24:-4])
+    following = int(paths[2][-24:-4])
+    del contents[paths[1]]
+    log = open_directory(SimDisk.of(contents)).partitions[TP]
+    assert log.read(missing, 1000).error is ErrorCode.CORRUPT_MESSAGE
+    expected = [offset for offset in range(40) if not missing <= offset < following]
+    assert sorted(read_batches(log)) == expected
+
+
+def test_bytes_below_the_recovery_point_are_read_again_if_the_index_leads_nowhere() -> None:
+    contents = closed(count=10)
+    del contents[".kafka_cleanshutdown"]
+    path = "orders-0/00000000000000000000.log"
+    size = len(contents[path]) // 10
+    damaged = bytearray(contents[path])
+    damaged[size * 9 : size * 9 + 8] = b"\xff" * 8  # the last batch, which the index names
+    log = open_directory(SimDisk.of({**contents, path: bytes(damaged)})).partitions[TP]
+    assert sorted(read_batches(log)) == list(range(9))
+    assert log.end_offset == 10, "it was synced, so its offset stays taken"
+
+
+def test_a_compaction_that_a_crash_interrupted_is_completed() -> None:
+    contents = closed()
+    paths = sorted(path for path in contents if path.endswith(".log"))
+    merged = b"".join(contents[path] for path in paths[:3])
+    swapped = {**contents, f"{paths[0]}.swap": merged, "orders-0/x.cleaned": b"half"}
+    disk = SimDisk.of(swapped)
+    log = open_directory(disk).partitions[TP]
+    assert sorted(read_batches(log)) == list(range(40))
+    names = [entry.name for entry in disk.list("orders-0")]
+    assert paths[1].partition("/")[2] not in names
+    assert not [name for name in names if name.endswith((".swap", ".cleaned"))]

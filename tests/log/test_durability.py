@@ -193,3 +193,49 @@ def test_real_threads_and_a_real_disk(tmp_path: Path) -> None:
     assert stored == 12 * 3 * 20
     assert rounds < stored / 10, "syncs are shared"
     assert threads == {"MainThread"}, "logs and callers live on one thread"
+
+
+def test_of_two_syncs_under_way_neither_vouches_for_the_other() -> None:
+    turns = Turns(partitions=1)
+    log = turns.logs[0]
+    log.append(batch(b"x"), now_ms=NOW_MS)
+    first, second = log.begin_sync(), log.begin_sync()
+    assert first is not None
+    assert second is not None
+    # The second one ends before the first has done anything.
+    log.finish_sync(second, second.run())
+    assert log.high_watermark == 1
+    survived = LogDirectory.open(turns.disk.crash(), now_ms=NOW_MS, reserve_bytes=0)
+    assert survived.partitions[log.topic_partition].end_offset == 1
+    log.finish_sync(first, first.run())
+    assert not log.unsynced
+
+
+def test_L8_of_two_syncs_under_way_none_succeeds_after_the_other_failed() -> None:
+    turns = Turns(partitions=1)
+    log = turns.logs[0]
+    log.append(batch(b"x"), now_ms=NOW_MS)
+    first, second = log.begin_sync(), log.begin_sync()
+    assert first is not None
+    assert second is not None
+    turns.disk.fault = Fault("sync", turns.disk.count("sync") + 1)
+    failure = first.run()
+    assert failure is not None
+    result = second.run()
+    assert result is not None, "the kernel tells an error only once"
+    log.finish_sync(second, result)
+    log.finish_sync(first, failure)
+    assert (log.high_watermark, log.fenced is not None) == (0, True)
+
+
+def test_L8_a_sync_that_fails_while_it_closes_is_not_forgotten() -> None:
+    turns = Turns(partitions=1)
+    log = turns.logs[0]
+    turns.syncer = Syncer(Durability.GROUP, post=turns.posted.append, workers=1)
+    turns.disk.fault = Fault("sync", turns.disk.count("sync") + 1)
+    turns.send(log)
+    turns.turn()  # the round starts; nobody takes its result any more
+    turns.syncer.close()
+    assert turns.answers == [(0, ErrorCode.KAFKA_STORAGE_ERROR)]
+    turns.directory.close()
+    assert not LogDirectory.open(turns.disk, now_ms=NOW_MS, reserve_bytes=0).clean_start

@@ -75,6 +75,14 @@ def test_a_refused_append_leaves_no_trace() -> None:
     assert read_batches(log) == before
 
 
+def test_a_gap_in_a_producers_sequence_is_refused() -> None:
+    log = make()
+    log.append(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0), now_ms=NOW_MS)
+    gap = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=2)
+    assert log.append(gap, now_ms=NOW_MS).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.end_offset == log.last_stable_offset == 1
+
+
 def test_a_duplicate_is_answered_with_its_first_offset() -> None:
     log = make(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     fill(log, 3)
@@ -168,6 +176,65 @@ def test_L5_nothing_past_the_high_watermark_is_read() -> None:
     assert log.read(7, 1000).error is ErrorCode.NONE, "there, but not to be seen yet"
     log.sync()
     assert list(read_batches(log)) == list(range(10))
+
+
+def test_a_segment_rolled_while_it_is_synced_becomes_visible_to_its_end() -> None:
+    log = make(Durability.GROUP)
+    fill(log, 3)
+    work = log.begin_sync()
+    assert work is not None
+    log.roll(now_ms=NOW_MS)
+    log.finish_sync(work, work.run())
+    assert list(read_batches(log)) == [0, 1, 2]
+    fill(log, 2)
+    assert log.high_watermark == 3
+    log.sync()
+    assert list(read_batches(log)) == [0, 1, 2, 3, 4]
+
+
+def test_results_of_an_older_sync_change_nothing() -> None:
+    log = make(Durability.GROUP)
+    fill(log, 1)
+    first = log.begin_sync()
+    fill(log, 1)
+    assert log.sync() is None
+    assert first is not None
+    log.finish_sync(first, first.run())
+    assert log.high_watermark == 2
+
+
+def test_L4_bytes_that_went_bad_are_an_error_to_who_reads_them() -> None:
+    log = make(segment_bytes=1000, index_interval_bytes=100)
+    fill(log, 30)
+    log.segments[1].file.write_at(0, b"\xff" * 20)
+    base = log.segments[1].base_offset
+    log.segments[1].let_go(indexes=True)
+    assert log.read(base, 1000).error is ErrorCode.CORRUPT_MESSAGE
+    assert log.read(0, 100).error is ErrorCode.NONE
+    assert log.offset_for_time(NOW_MS) is not None
+    log.delete_records(base)
+    found = log.offset_for_time(NOW_MS)
+    assert found is not None
+    assert found.offset == log.segments[2].base_offset, "later records still count"
+
+
+def test_a_file_that_is_gone_is_an_error_to_who_reads_it() -> None:
+    log = make(segment_bytes=300)
+    fill(log, 20)
+    log.sync()
+    log.release_files()
+    log.disk.remove(log.segments[0].path())
+    assert log.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.read(19, 1000).error is ErrorCode.NONE
+
+
+def test_many_readers_at_different_places_do_not_disturb_each_other() -> None:
+    log = make(index_interval_bytes=1000)
+    for _ in range(600):
+        log.append(batch(b"a"), now_ms=NOW_MS)
+    for offset in [*range(600), *range(0, 600, 7)]:
+        (header,) = [header for _, header in iter_headers(log.read(offset, 1).read_bytes())]
+        assert header.base_offset == offset
 
 
 def test_a_caller_may_read_less_than_is_visible() -> None:

@@ -203,6 +203,7 @@ def test_a_topic_may_want_another_compression(name: str, codec: Codec) -> None:
     assert bytes(same.data) == bytes(checked.data), "the right codec is left alone"
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_inflated() -> None:
     config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
     bomb = batch(bytes(65 << 20), key=b"k", codec=Codec.ZSTD)

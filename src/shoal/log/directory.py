@@ -340,7 +340,9 @@ class LogDirectory:
             if log.fenced is not None:
                 continue
             log.producers.expire(now_ms)
-            work = log.begin_sync(sealed_only=True)
+            # Under the other policies the syncer does it.
+            is_left_to_the_os = self.durability is Durability.OS
+            work = log.begin_sync(sealed_only=True) if is_left_to_the_os else None
             if work is not None:
                 error = _Box()
                 yield lambda work=work, error=error: error.put(work.run())  # type: ignore[misc]

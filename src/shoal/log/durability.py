@@ -14,6 +14,7 @@ a committed offset is never durable before the records it counts.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -50,6 +51,7 @@ class Syncer:
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: dict[PartitionLog, list[tuple[int, Callback | None]]] = {}
         self._dirty: dict[PartitionLog, None] = {}
+        self._done: deque[Callable[[], None]] = deque()
         self._running = False
         self._scheduled = False
         self._closed = False
@@ -109,7 +111,7 @@ class Syncer:
         if not works:
             then()
             return
-        if not self._workers:
+        if not self._workers or self._closed:
             self._take([(work, work.run()) for work in works], then)
             return
         if self._pool is None:
@@ -127,14 +129,16 @@ class Syncer:
                 left -= 1
                 finished = left == 0
             if finished:
-                self._post_back(lambda: self._take(results, then))
+                self._done.append(lambda: self._take(results, then))
+                with suppress(RuntimeError):  # the loop is gone; ``close`` looks here itself
+                    self._post(self._take_done)
 
         for share in shares:
             self._pool.submit(work_through, share)
 
-    def _post_back(self, function: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is gone: nobody is left to be told
-            self._post(function)
+    def _take_done(self) -> None:
+        while self._done:
+            self._done.popleft()()
 
     def _take(
         self, results: list[tuple[SyncWork, OSError | None]], then: Callable[[], None]
@@ -181,6 +185,7 @@ class Syncer:
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+        self._take_done()
         for log in list(self._waiting):
             log.sync()
             self._answer(log)

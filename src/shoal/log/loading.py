@@ -120,7 +120,7 @@ def create_partition(
         reserve=reserve,
         topic_id=topic_id,
     )
-    log.needs_sync(files=files, directories=[directory, ""])
+    log.unsynced.add(files=files, directories=[directory, ""])
     return log
 
 

@@ -25,7 +25,7 @@ from shoal.log.producers import ProducerEntry, Producers, StoredBatch
 from shoal.log.reserve import Reserve
 from shoal.log.segment import OFFSETS_MAX, Segment
 from shoal.log.smallfiles import SmallFiles
-from shoal.log.syncwork import SyncWork
+from shoal.log.syncwork import SyncWork, Unsynced
 from shoal.log.validation import Checked, check
 from shoal.records.batch import assign_offsets
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
@@ -124,9 +124,7 @@ class PartitionLog:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._visible = segments[-1], segments[-1].size
-        self._unsynced: list[Segment] = []
-        self._files_to_sync: list[File] = []
-        self._directories_to_sync: list[str] = []
+        self.unsynced = Unsynced(disk)
         self.files = SmallFiles(disk, directory, snapshots)
         self._epochs_changed = False
         self._checkpointed = start_offset, end_offset
@@ -154,10 +152,6 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Up to here no transaction is open. There are none yet."""
         return self.high_watermark
-
-    @property
-    def unsynced(self) -> bool:
-        return bool(self._unsynced or self._directories_to_sync or self._files_to_sync)
 
     @property
     def active_producers(self) -> list[ProducerEntry]:
@@ -250,8 +244,7 @@ class PartitionLog:
                 self.producers.note(header, offset - 1, append_time_ms)
         self.end_offset = offset
         segment = self._segments[-1]
-        if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
+        self.unsynced.note(segment)
         if not self.durability.waits:
             self._advance(offset, segment, segment.size)
 
@@ -309,11 +302,10 @@ class PartitionLog:
         index_files = old.save_indexes(finished=True)()
         self.files.snapshot_writer(self.producers, self.end_offset)()
         self.files.seals_writer(self._segments)()
-        self._files_to_sync += index_files
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         # The name of the new file must be durable before anything in it is acknowledged.
-        self._directories_to_sync.append(self.directory)
+        self.unsynced.add(files=index_files, directories=[self.directory])
         if self._visible[0] is old and self._visible[1] == old.size:
             self._visible = segment, 0
 
@@ -415,38 +407,14 @@ class PartitionLog:
 
     # Durability
 
-    def needs_sync(self, *, files: Iterable[File] = (), directories: Iterable[str] = ()) -> None:
-        """Add to what the next sync makes durable."""
-        self._files_to_sync.extend(files)
-        self._directories_to_sync.extend(directories)
-
     def begin_sync(self, *, sealed_only: bool = False) -> SyncWork | None:
         """What must be synced so that all appended so far is durable; None if it is.
 
         ``sealed_only`` leaves the active segment to the operating system.
         """
-        if not self.unsynced or self.fenced is not None:
+        if self.fenced is not None:
             return None
-        if sealed_only:
-            return self._begin_sealed_sync()
-        files = [segment.file for segment in self._unsynced] + self._files_to_sync
-        directories = self._directories_to_sync
-        self._directories_to_sync, self._files_to_sync = [], []
-        active = self._segments[-1]
-        # The active segment stays listed: an append may come while the work runs.
-        self._unsynced = [active] if self._unsynced and self._unsynced[-1] is active else []
-        return SyncWork(self, self.disk, files, directories, self.end_offset, active, active.size)
-
-    def _begin_sealed_sync(self) -> SyncWork | None:
-        active = self._segments[-1]
-        sealed = [segment for segment in self._unsynced if segment is not active]
-        if not sealed:
-            return None
-        files = [segment.file for segment in sealed] + self._files_to_sync
-        directories = self._directories_to_sync
-        self._directories_to_sync, self._files_to_sync = [], []
-        self._unsynced = [segment for segment in self._unsynced if segment is active]
-        return SyncWork(self, self.disk, files, directories, active.base_offset, active, 0)
+        return self.unsynced.begin(self, sealed_only=sealed_only)
 
     def finish_sync(self, work: SyncWork, error: OSError | None) -> None:
         """Take the result of ``work.run()``.
@@ -460,12 +428,7 @@ class PartitionLog:
         if self.fenced is not None or work.end_offset < self.synced_offset:
             return
         self.synced_offset = work.end_offset
-        if (
-            self._unsynced
-            and work.segment is self._unsynced[-1]
-            and work.position == work.segment.size
-        ):
-            self._unsynced.clear()
+        self.unsynced.done(work)
         if self.durability.waits:
             self._advance(work.end_offset, work.segment, work.position)
 
@@ -556,7 +519,7 @@ class PartitionLog:
         assert self._segments, "the active segment always stays"
         self._bases = [segment.base_offset for segment in self._segments]
         self.raise_start(self._bases[0])
-        self._forget_segments({segment.base_offset for segment in gone})
+        self._forget_segments(gone)
         return [
             segment.path(suffix)
             for segment in gone
@@ -570,10 +533,11 @@ class PartitionLog:
         assert old[-1] is not self.active
         self._segments[at : at + len(old)] = new
         self._bases = [segment.base_offset for segment in self._segments]
-        self._forget_segments({segment.base_offset for segment in old})
+        self._forget_segments(old)
 
-    def _forget_segments(self, bases: set[int]) -> None:
-        self._unsynced = [one for one in self._unsynced if one.base_offset not in bases]
+    def _forget_segments(self, segments: list[Segment]) -> None:
+        self.unsynced.forget(segments)
+        bases = {segment.base_offset for segment in segments}
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base not in bases]
 
     # Small files
@@ -616,7 +580,7 @@ class PartitionLog:
         Not what is unsynced: a write-back error is reported to the files that were open.
         """
         for segment in self._segments:
-            if segment not in self._unsynced:
+            if segment not in self.unsynced:
                 segment.let_go(indexes=segment.seal is not None and segment is not self.active)
 
     def close(self) -> None:
@@ -627,6 +591,6 @@ class PartitionLog:
             self.sync()
         if self.fenced is None:
             self.checkpoint(finished=True)()
-        self._unsynced.clear()
+        self.unsynced = Unsynced(self.disk)
         self.release_files()
         self.closed = True

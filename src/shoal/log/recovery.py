@@ -179,7 +179,7 @@ class _Segment:
         if len(data) - at < _PREFIX.size:
             return position
         length: int = _PREFIX.unpack_from(data, at)[1]
-        return position + max(0, length)
+        return position + _PREFIX.size + length if length > 0 else position
 
     def _plausible(self, position: int, offset: int) -> BatchHeader | None:
         """A good batch here whose offset can follow."""
