@@ -7,6 +7,7 @@ it refused may be sent again, and no call makes it raise.
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from shoal.log.directory import LogDirectory, run_job
 from shoal.log.partition import PartitionLog
 from shoal.testing.disk import FailingDisk, Fault, SimDisk
 from shoal.types import TopicPartition
-from tests.log.batches import NOW_MS, batch, read_batches
+from tests.log.batches import NOW_MS, batch, read_batches, read_records
 
 TP = TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_bytes=900)
@@ -232,6 +233,43 @@ def test_L7_ENOSPC_at_every_byte_of_an_append_loses_nothing() -> None:
         reopened = LogDirectory.open(disk.crash(), now_ms=NOW_MS, reserve_bytes=0).partitions[TP]
         assert list(read_batches(reopened)) == [0, 1]
         assert not reopened.state.corrupt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["open", "write", "sync", "sync_directory", "rename", "remove"])
+def test_L10_background_work_never_raises_and_goes_on_when_the_disk_is_well_again(
+    call: str,
+) -> None:
+    config = replace(
+        CONFIG,
+        cleanup_policy=frozenset({"compact", "delete"}),
+        min_cleanable_dirty_ratio=0.0,
+        retention_bytes=None,
+    )
+    for nth in range(1, NTH_MAX):
+        disk = FailingDisk()
+        directory = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0)
+        log = directory.create(TP, now_ms=NOW_MS, config=config)
+        for index in range(16):
+            log.append(batch(b"%d" % index, key=b"k%d" % (index % 2)), now_ms=NOW_MS)
+        log.sync()
+        disk.fault = Fault(call, disk.count(call) + nth)
+        for _ in range(3):
+            run_job(directory.compact(NOW_MS))
+            run_job(directory.checkpoint(NOW_MS))
+            run_job(directory.retain(NOW_MS))
+        assert log.append(batch(b"x", key=b"k"), now_ms=NOW_MS).error in (
+            ErrorCode.NONE,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+        )
+        last = {record.key: record.value for record in read_records(log)}
+        assert (last[b"k0"], last[b"k1"]) == (b"14", b"15")
+        again = LogDirectory.open(disk.crash(), now_ms=NOW_MS, reserve_bytes=0)
+        last = {record.key: record.value for record in read_records(again.partitions[TP])}
+        assert (last[b"k0"], last[b"k1"]) == (b"14", b"15")
+        if not disk.hits:
+            return
+    raise AssertionError("the work never ends")
 
 
 def _log(disk: FailingDisk) -> PartitionLog:

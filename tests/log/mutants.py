@@ -299,10 +299,16 @@ MUTANTS = (
     Mutant(
         "files go before the log start is durable",
         "directory.py",
-        "            yield lambda: self._replace_checkpoints(contents)\n"
-        "            yield lambda: _remove",
-        "            yield lambda: _remove",
+        "        if paths and (yield from self._save_checkpoints()):",
+        "        if paths:",
         (STATES, "-k", "L10_retention"),
+    ),
+    Mutant(
+        "a compacted file takes its place although its sync failed",
+        "jobs.py",
+        "    one.check()\n",
+        "",
+        (FAILURES, "-k", "background"),
     ),
     Mutant(
         "the last record of a key is dropped",
@@ -321,14 +327,14 @@ MUTANTS = (
     Mutant(
         "a compacted file takes its place unsynced",
         "cleaning.py",
-        "        yield file.sync\n",
+        "        yield from attempt(file.sync)\n",
         "",
         (STATES, "-k", "L10_compaction"),
     ),
     Mutant(
         "the old segments go before the new one has a name",
         "cleaning.py",
-        "        yield lambda: log.disk.sync_directory(log.directory)\n"
+        "        yield from attempt(lambda: log.disk.sync_directory(log.directory))\n"
         "        for segment in group[1:]:",
         "        for segment in group[1:]:",
         (STATES, "-k", "L10_compaction"),

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
 from shoal.log.disk import Buffer, remove_if_there, write_fully
-from shoal.log.partition import Job, PartitionLog
+from shoal.log.jobs import Job, attempt
+from shoal.log.partition import PartitionLog
 from shoal.log.segment import OFFSETS_MAX, Segment, read_varint
 from shoal.records import compression
 from shoal.records.batch import (
@@ -293,7 +294,7 @@ def _compact(log: PartitionLog, now_ms: int) -> Job:
     if log.state.cleaned_until < keys.end_offset:
         # From now on holes in the offsets below are no damage; recovery must know first.
         log.state.cleaned_until = keys.end_offset
-        yield log.files.state_writer(log.state)
+        yield from attempt(log.files.state_writer(log.state))
     for group in _groups(log, segments):
         if log.closed or log.fenced is not None:
             return
@@ -376,7 +377,7 @@ def _compact_group(log: PartitionLog, group: list[Segment], filter_: Filter) -> 
         if len(group) == 1 and new.size == first.size:
             remove_if_there(log.disk, path + ".cleaned")
             return  # nothing to drop
-        yield file.sync
+        yield from attempt(file.sync)
     except BaseException:
         remove_if_there(log.disk, path + ".cleaned")
         raise
@@ -407,10 +408,10 @@ def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:
         segment.hold()
     log.disk.rename(path + ".cleaned", path + ".swap")
     try:
-        yield lambda: log.disk.sync_directory(log.directory)
+        yield from attempt(lambda: log.disk.sync_directory(log.directory))
         for segment in group[1:]:
             log.disk.remove(segment.path())
-        yield lambda: log.disk.sync_directory(log.directory)
+        yield from attempt(lambda: log.disk.sync_directory(log.directory))
         log.disk.rename(path + ".swap", path)
     except OSError as error:
         log.fence(f"a compacted segment of {log.directory} could not take its place: {error}")
@@ -421,6 +422,6 @@ def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:
     write = new.save_indexes(finished=True)
     log.replace_segments(group, [new])
     new.unhold()
-    yield write
-    yield log.files.seals_writer(log.segments)
+    yield from attempt(write)
+    yield from attempt(log.files.seals_writer(log.segments))
     yield group.clear

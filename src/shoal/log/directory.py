@@ -4,16 +4,15 @@ Layout, Kafka's: a directory per partition (``<topic>-<number>``), beside them t
 ``meta.properties`` and, only while nobody uses it, the marker of a clean stop. Paths are built from
 names that were checked, never from what a client sent.
 
-Background work (``checkpoint``, ``retain``, ``compact``) comes as jobs: iterators which yield
-``None`` ("a slice is done, call me again") or a callable for a worker thread. ``run_job`` runs one
-to its end in this thread.
+Background work (``checkpoint``, ``retain``, ``compact``) comes as jobs (``jobs.py``), so that the
+owner can serve between their slices.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID, uuid4
@@ -36,8 +35,10 @@ from shoal.log.checkpoints import (
 )
 from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk, OsDisk, read_file, remove_if_there, replace_file
+from shoal.log.jobs import Attempt, Job, attempt
+from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
-from shoal.log.partition import Job, PartitionLog
+from shoal.log.partition import PartitionLog
 from shoal.log.reserve import Reserve
 from shoal.types import TopicPartition
 
@@ -72,13 +73,6 @@ def partition_of(name: str) -> TopicPartition | None:
     if match is None or not is_topic_name(match[1]) or int(match[2]) >= 2**31:
         return None
     return TopicPartition(match[1], int(match[2]))
-
-
-def run_job(job: Job) -> None:
-    """Run background work to its end, in this thread."""
-    for work in job:
-        if work is not None:
-            work()
 
 
 class LogDirectory:
@@ -337,20 +331,33 @@ class LogDirectory:
     def checkpoint(self, now_ms: int) -> Job:
         """Save what makes the next start quick, and how far every partition is synced."""
         for log in list(self.partitions.values()):
-            if log.fenced is not None:
-                continue
-            log.producers.expire(now_ms)
-            # Under the other policies the syncer does it.
-            is_left_to_the_os = self.durability is Durability.OS
-            work = log.begin_sync(sealed_only=True) if is_left_to_the_os else None
-            if work is not None:
-                error = _Box()
-                yield lambda work=work, error=error: error.put(work.run())  # type: ignore[misc]
-                log.finish_sync(work, error.value)
-            if log.needs_checkpoint and log.fenced is None:
-                yield log.checkpoint()
+            if log.fenced is None and not log.closed:
+                try:
+                    yield from self._checkpoint_one(log, now_ms)
+                except OSError as error:
+                    logger.error("%s: no checkpoint: %s", log.topic_partition, error)
+        yield from self._save_checkpoints()
+
+    def _checkpoint_one(self, log: PartitionLog, now_ms: int) -> Job:
+        log.producers.expire(now_ms)
+        # Under the other policies the syncer does it.
+        is_left_to_the_os = self.durability is Durability.OS
+        work = log.begin_sync(sealed_only=True) if is_left_to_the_os else None
+        if work is not None:
+            result: list[OSError | None] = []
+            yield lambda: result.append(work.run())
+            log.finish_sync(work, result[0])
+        if log.needs_checkpoint and log.fenced is None:
+            yield from attempt(log.checkpoint())
+
+    def _save_checkpoints(self) -> Generator[Callable[[], object] | None, None, bool]:
+        """Work that replaces the shared files; True in the end if it succeeded."""
         contents = self._checkpoint_contents()
-        yield lambda: self._replace_checkpoints(contents)
+        saved = Attempt(lambda: self._replace_checkpoints(contents))
+        yield saved
+        if saved.error is not None:
+            logger.error("the checkpoints of %s: %s", self.disk.root, saved.error)
+        return saved.error is None
 
     def retain(self, now_ms: int) -> Job:
         """Delete what is past its retention.
@@ -360,14 +367,19 @@ class LogDirectory:
         """
         paths = []
         for log in list(self.partitions.values()):
-            gone = cleaning.retain(log, now_ms)
+            try:
+                gone = cleaning.retain(log, now_ms)
+            except OSError as error:  # a new segment could not be made
+                logger.error("%s: no retention: %s", log.topic_partition, error)
+                continue
             if gone:
                 logger.info("%s starts at offset %d now", log.topic_partition, log.start_offset)
                 paths += gone
-        if paths:
-            contents = self._checkpoint_contents()
-            yield lambda: self._replace_checkpoints(contents)
-            yield lambda: _remove_files(self.disk, paths)
+        if paths and (yield from self._save_checkpoints()):
+            removed = Attempt(lambda: _remove_files(self.disk, paths))
+            yield removed
+            if removed.error is not None:
+                logger.error("old segments of %s: %s", self.disk.root, removed.error)
 
     def compact(self, now_ms: int) -> Job:
         """Compact the partitions that need it, the dirtiest first."""
@@ -425,15 +437,6 @@ class LogDirectory:
                 replace_file(self.disk, CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()
-
-
-class _Box:
-    """A result handed over from a worker thread."""
-
-    value: OSError | None = None
-
-    def put(self, value: OSError | None) -> None:
-        self.value = value
 
 
 def _remove_files(disk: Disk, paths: Iterable[str]) -> None:

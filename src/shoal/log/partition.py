@@ -11,7 +11,7 @@ An outcome of the protocol is a value (``.error``); only our own bugs raise.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +21,7 @@ from shoal.log.checkpoints import PartitionState
 from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk, File
 from shoal.log.epochs import LeaderEpochs
+from shoal.log.jobs import Job as Job
 from shoal.log.producers import ProducerEntry, Producers, StoredBatch
 from shoal.log.reserve import Reserve
 from shoal.log.segment import OFFSETS_MAX, Segment
@@ -29,9 +30,6 @@ from shoal.log.syncwork import SyncWork, Unsynced
 from shoal.log.validation import Checked, check
 from shoal.records.batch import assign_offsets
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
-
-#: Background work in slices: ``None`` means "call me again", a callable is work for any thread.
-Job = Iterator[Callable[[], object] | None]
 
 
 class Origin(Enum):
