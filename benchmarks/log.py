@@ -62,7 +62,7 @@ def opened(path: Path, durability: Durability = Durability.OS) -> LogDirectory:
     return LogDirectory.open(str(path), now_ms=NOW_MS, durability=durability)
 
 
-def best(run: Callable[[], float], rounds: int = ROUNDS) -> float:
+def median_of(run: Callable[[], float], rounds: int = ROUNDS) -> float:
     return statistics.median(run() for _ in range(rounds))
 
 
@@ -101,7 +101,7 @@ def append(report: Report) -> None:
                 position += os.pwrite(file, data, position)
             return len(data) * count / (time.thread_time() - started) / 1e6
 
-        mine, peer = best(ours), best(bare)
+        mine, peer = median_of(ours), median_of(bare)
         os.close(file)
         report.add(
             Row(
@@ -152,12 +152,12 @@ def read(report: Report) -> None:
             assert rows == log.end_offset
             return total / (time.thread_time() - started) / 1e9
 
-        mine, peer = best(to_bytes), best(bare)
+        mine, peer = median_of(to_bytes), median_of(bare)
         report.add(
             Row("read to bytes, 1 MiB at a time", "GB/CPU-s", mine, peer, "os.pread", "2 GB/s")
         )
         report.add(
-            Row("read to Arrow, checksums verified", "GB/CPU-s", best(to_arrow), goal="1 GB/s")
+            Row("read to Arrow, checksums verified", "GB/CPU-s", median_of(to_arrow), goal="1 GB/s")
         )
         directory.close()
 
@@ -190,7 +190,13 @@ def lookups(report: Report) -> None:
 
         for what, run in (("offset", by_offset), ("time", by_time)):
             report.add(
-                Row(f"look up by {what}", "µs CPU", best(run), goal="50 µs", higher_is_better=False)
+                Row(
+                    f"look up by {what}",
+                    "µs CPU",
+                    median_of(run),
+                    goal="50 µs",
+                    higher_is_better=False,
+                )
             )
         directory.close()
 

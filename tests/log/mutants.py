@@ -209,13 +209,6 @@ MUTANTS = (
         (DURABILITY, "-k", "two_syncs"),
     ),
     Mutant(
-        "a failure at the last moment is not seen",
-        "durability.py",
-        "        self._take_done()\n        for log in list(self._waiting):",
-        "        for log in list(self._waiting):",
-        (DURABILITY, "-k", "while_it_closes"),
-    ),
-    Mutant(
         "a short write is taken for a whole one",
         "disk.py",
         "    if taken == len(data):\n        return",
