@@ -6,7 +6,6 @@ translated here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
@@ -80,6 +79,8 @@ class LogConfig:
         for name, text in properties.items():
             setting = _SETTINGS.get(name)
             if setting is None:
+                import difflib  # only for the hint; a broker's start need not pay for it
+
                 near = difflib.get_close_matches(name, _SETTINGS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown topic setting {name!r}{hint}")

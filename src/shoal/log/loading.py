@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from shoal.errors import CorruptDataError
@@ -43,8 +43,7 @@ from shoal.types import TopicPartition
 _COPY_WINDOW: Final = 1 << 20
 
 
-@dataclass(slots=True)
-class Cut:
+class Cut(NamedTuple):
     """A torn tail that was removed. ``quarantine`` is None if it was only zeros."""
 
     path: str
@@ -71,8 +70,7 @@ class RecoveryReport:
         return not self.cuts and not self.corrupt
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What the data directory knows of a partition before it is opened."""
 
     clean: bool = False
