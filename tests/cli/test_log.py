@@ -13,7 +13,7 @@ from shoal.cli.log import app
 from shoal.errors import CorruptDataError, DataDirectoryInUseError, StorageError
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
-from shoal.log.partition import Origin
+from shoal.log.results import Origin
 from shoal.records.batch import encode_batch
 from shoal.types import TopicPartition
 from shoal.wire.offsets_topic import (

@@ -260,9 +260,9 @@ MUTANTS = (
     # Reading
     Mutant(
         "readers see past the high watermark",
-        "partition.py",
-        "            if segment is self._visible[0]:\n                return self._visible[1]",
-        "            if segment is self._visible[0]:\n                return segment.size",
+        "reading.py",
+        "        if segment is view.last:\n            return view.end",
+        "        if segment is view.last:\n            return segment.size",
         (PARTITION, "-k", "L5"),
     ),
     Mutant(
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         "an equal timestamp is not found",
-        "segment.py",
+        "walking.py",
         "        if header.base_timestamp_ms + delta_ms >= timestamp_ms:",
         "        if header.base_timestamp_ms + delta_ms > timestamp_ms:",
         (PARTITION, "-k", "L11"),

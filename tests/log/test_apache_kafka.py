@@ -50,7 +50,7 @@ def files(directory: Path, suffix: str) -> list[Path]:
     return sorted(directory.glob(f"*{suffix}"))
 
 
-def test_kafkas_tool_reads_what_we_append(tmp_path: Path) -> None:
+def test_L12_kafkas_tool_reads_what_we_append(tmp_path: Path) -> None:
     directory = LogDirectory.open(str(tmp_path), now_ms=NOW_MS, durability=Durability.OS)
     log = directory.create(TP, now_ms=NOW_MS, config=CONFIG)
     for index in range(60):
@@ -77,7 +77,7 @@ def test_kafkas_tool_reads_what_we_append(tmp_path: Path) -> None:
     assert "lastSequence: 119 lastOffset: 119" in producers
 
 
-def test_kafkas_tool_reads_what_we_compact(tmp_path: Path) -> None:
+def test_L12_kafkas_tool_reads_what_we_compact(tmp_path: Path) -> None:
     directory = LogDirectory.open(str(tmp_path), now_ms=NOW_MS, durability=Durability.OS)
     config = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     log = directory.create(TP, now_ms=NOW_MS, config=config)
@@ -103,7 +103,7 @@ def test_kafkas_tool_reads_what_we_compact(tmp_path: Path) -> None:
     dump(*files(inside, ".timeindex"))
 
 
-def test_a_kafka_broker_serves_a_partition_that_we_wrote(tmp_path: Path) -> None:
+def test_L12_a_kafka_broker_serves_a_partition_that_we_wrote(tmp_path: Path) -> None:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka import TopicPartition as Assigned
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -159,7 +159,7 @@ def test_a_kafka_broker_serves_a_partition_that_we_wrote(tmp_path: Path) -> None
     assert found == expected
 
 
-def test_a_live_kafka_directory_is_verified_and_read() -> None:
+def test_L12_a_live_kafka_directory_is_verified_and_read() -> None:
     with ApacheKafka(settings=make_segments.SETTINGS) as kafka:
         make_segments.fill(kafka.bootstrap_servers)
         target = inspection.look_at(str(kafka.data_directory()))
@@ -175,7 +175,7 @@ def test_a_live_kafka_directory_is_verified_and_read() -> None:
         assert len(list(dumping.records(codecs, dumping.Choice()))) == 100
 
 
-def test_a_broker_refuses_a_directory_in_use_by_the_other_kind(tmp_path: Path) -> None:
+def test_L13_a_directory_in_use_by_a_java_broker_is_refused() -> None:
     from shoal.errors import DataDirectoryInUseError
     from shoal.log.disk import OsDisk
 

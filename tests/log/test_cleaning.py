@@ -10,7 +10,8 @@ from shoal.log import cleaning
 from shoal.log.cleaning import dirty_ratio, shift_timestamp, split_records
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, run_job
-from shoal.log.partition import Origin, PartitionLog
+from shoal.log.partition import PartitionLog
+from shoal.log.results import Origin
 from shoal.records.batch import (
     checksum_holds,
     decode_batch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,8 +65,6 @@ def test_a_real_directory_holds_kafkas_files(tmp_path: Path) -> None:
 
 
 def test_reads_of_a_real_directory_name_a_descriptor(tmp_path: Path) -> None:
-    import os
-
     directory = open_directory(str(tmp_path), durability=Durability.OS)
     log = directory.create(TP, now_ms=NOW_MS)
     log.append(batch(b"sent by the kernel"), now_ms=NOW_MS)
@@ -360,3 +359,21 @@ def test_a_compaction_that_a_crash_interrupted_is_completed() -> None:
     names = [entry.name for entry in disk.list("orders-0")]
     assert paths[1].partition("/")[2] not in names
     assert not [name for name in names if name.endswith((".swap", ".cleaned"))]
+
+
+def test_idle_partitions_hold_no_descriptors(tmp_path: Path) -> None:
+    directory = open_directory(str(tmp_path))
+    for number in range(30):
+        log = directory.create(TopicPartition("t", number), now_ms=NOW_MS)
+        log.append(batch(b"x"), now_ms=NOW_MS)
+    directory.close()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in ("clean", "killed"):
+        directory = open_directory(str(tmp_path))
+        assert len(os.listdir("/proc/self/fd")) <= before + 1, "only the lock"
+        for log in directory.partitions.values():
+            assert read_batches(log)
+        assert len(os.listdir("/proc/self/fd")) > before + 20
+        directory.release_idle_files()
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+        directory.abandon()

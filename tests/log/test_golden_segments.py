@@ -39,13 +39,13 @@ def log_of(directory: LogDirectory, topic: str) -> PartitionLog:
     return directory.partitions[TopicPartition(topic, 0)]
 
 
-def test_every_file_is_ok() -> None:
+def test_L12_every_file_of_a_real_kafka_is_ok() -> None:
     verdicts = list(inspection.verify(inspection.look_at(str(GOLDEN))))
     assert {verdict.status for verdict in verdicts} == {Status.OK}, verdicts
     assert sum(verdict.records for verdict in verdicts) > 130
 
 
-def test_a_kafka_directory_opens_as_our_own(directory: LogDirectory) -> None:
+def test_L12_a_kafka_directory_opens_as_our_own(directory: LogDirectory) -> None:
     assert set(directory.partitions) == {TopicPartition(topic, 0) for topic in TOPICS}
     assert all(report.is_good_news for report in directory.reports), directory.reports
     assert {topic: log_of(directory, topic).end_offset for topic in TOPICS} == {
@@ -106,7 +106,7 @@ def test_appending_to_a_kafka_log_goes_on_where_it_ended(directory: LogDirectory
     assert read_records(log)[-1].value == b"ours"
 
 
-def test_the_same_records_make_the_same_files() -> None:
+def test_L12_the_same_records_make_the_same_files() -> None:
     disk = SimDisk()
     ours = LogDirectory.open(disk, now_ms=NOW_MS, durability=Durability.OS, reserve_bytes=0)
     config = LogConfig(segment_ms=1000, index_interval_bytes=200)
@@ -131,7 +131,7 @@ def test_the_same_records_make_the_same_files() -> None:
     )
 
 
-def test_indexes_built_from_a_kafka_log_are_kafkas() -> None:
+def test_L6_L12_indexes_built_from_a_kafka_log_are_kafkas() -> None:
     contents = {
         f"rolled-0/{path.name}": path.read_bytes() for path in (GOLDEN / "rolled-0").glob("*.log")
     }

@@ -10,7 +10,8 @@ import pytest
 from shoal.errors import ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, run_job
-from shoal.log.partition import Origin, PartitionLog
+from shoal.log.partition import PartitionLog
+from shoal.log.results import Origin
 from shoal.records.batch import decode_batch, encode_batch, iter_headers, read_header
 from shoal.testing.disk import FailingDisk, SimDisk
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition

@@ -33,7 +33,7 @@ from shoal.errors import ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
-from shoal.log.partition import Job
+from shoal.log.jobs import Job
 
 if TYPE_CHECKING:
     from shoal.broker.groups import Groups

@@ -22,7 +22,7 @@ from shoal.group.decision import Decision, Reply
 from shoal.group.journal import JournalRecord, decode, encode
 from shoal.group.refusals import refuse, response_error
 from shoal.log.durability import Syncer
-from shoal.log.partition import Origin
+from shoal.log.results import Origin
 from shoal.records.batch import decode_batch, encode_batch, iter_headers
 
 logger = logging.getLogger("shoal.broker.groups")

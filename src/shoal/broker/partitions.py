@@ -17,7 +17,8 @@ from shoal.errors import ErrorCode
 from shoal.log.config import LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
-from shoal.log.partition import AppendResult, Origin, PartitionLog
+from shoal.log.partition import PartitionLog
+from shoal.log.results import AppendResult, Origin
 from shoal.types import TopicPartition
 
 logger = logging.getLogger("shoal.broker.partitions")

@@ -20,7 +20,8 @@ from shoal.errors import CorruptDataError
 from shoal.log.disk import Buffer, remove_if_there, write_fully
 from shoal.log.jobs import Job, attempt
 from shoal.log.partition import PartitionLog
-from shoal.log.segment import OFFSETS_MAX, Segment, read_varint
+from shoal.log.segment import OFFSETS_MAX, Segment
+from shoal.log.walking import read_varint
 from shoal.records import compression
 from shoal.records.batch import (
     BatchHeader,

@@ -36,7 +36,8 @@ from shoal.log.partition import PartitionLog
 from shoal.log.producers import Producers
 from shoal.log.recovery import Scan, is_blank, scan
 from shoal.log.reserve import Reserve
-from shoal.log.segment import Segment, file_name, walk
+from shoal.log.segment import Segment, file_name
+from shoal.log.walking import walk
 from shoal.records.batch import BatchHeader
 from shoal.types import TopicPartition
 
@@ -203,6 +204,7 @@ class _Loader:
             log.files.epochs_writer(log.epochs)()
         if self.report.corrupt:
             log.files.state_writer(log.state)()
+        log.release_files()  # thousands of idle partitions must not hold a descriptor each
         self.report.end_offset, self.report.leader_epoch = end_offset, log.leader_epoch
         return log, self.report
 

@@ -10,69 +10,24 @@ An outcome of the protocol is a value (``.error``); only our own bugs raise.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import NamedTuple
 from uuid import UUID
 
 from shoal.errors import CorruptDataError, ErrorCode
 from shoal.log.checkpoints import PartitionState
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, File
+from shoal.log.disk import Disk
 from shoal.log.epochs import LeaderEpochs
-from shoal.log.jobs import Job as Job
 from shoal.log.producers import ProducerEntry, Producers, StoredBatch
+from shoal.log.reading import View, end_in, slice_of
 from shoal.log.reserve import Reserve
-from shoal.log.segment import OFFSETS_MAX, Segment
+from shoal.log.results import AppendResult, Origin, ReadResult
+from shoal.log.segment import Segment
 from shoal.log.smallfiles import SmallFiles
 from shoal.log.syncwork import SyncWork, Unsynced
 from shoal.log.validation import Checked, check
 from shoal.records.batch import assign_offsets
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
-
-
-class Origin(Enum):
-    """Who appends. Clients are checked; the broker itself may write several batches at once."""
-
-    CLIENT = "client"
-    BROKER = "broker"
-
-
-class AppendResult(NamedTuple):
-    """What became of an append. Offsets are -1 after an error."""
-
-    error: ErrorCode
-    base_offset: int = -1
-    last_offset: int = -1
-    append_time_ms: int | None = None
-    log_start_offset: int = -1
-    duplicate: bool = False
-    detail: str = ""
-
-    @property
-    def end_offset(self) -> int:
-        """What must be synced before this append counts as stored."""
-        return self.last_offset + 1
-
-
-class ReadResult(NamedTuple):
-    """A run of whole batches as a slice of a file, for ``sendfile`` or ``read_bytes``.
-
-    The result holds the file: it stays readable whatever happens to the segment.
-    """
-
-    error: ErrorCode
-    high_watermark: int
-    log_start_offset: int
-    file: File | None = None
-    position: int = 0
-    size: int = 0
-    next_offset: int = -1
-    """Where to go on reading; -1 if nothing was read."""
-
-    def read_bytes(self) -> bytes:
-        return self.file.read_at(self.position, self.size) if self.file is not None else b""
 
 
 class PartitionLog:
@@ -213,7 +168,13 @@ class PartitionLog:
             if timestamp_ms > latest_ms:
                 latest_ms, latest_offset = timestamp_ms, offset - 1
         segment = self._segments[-1]
-        if self._must_roll(segment, len(data), offset, latest_ms, now_ms):
+        if segment.must_roll(
+            self.config,
+            size=len(data),
+            end_offset=offset,
+            timestamp_ms=latest_ms,
+            now_ms=now_ms,
+        ):
             self.roll(now_ms=now_ms)
             segment = self._segments[-1]
         try:
@@ -269,23 +230,6 @@ class PartitionLog:
     def _refusal(self, error: ErrorCode, detail: str = "") -> AppendResult:
         return AppendResult(error, log_start_offset=self.start_offset, detail=detail)
 
-    def _must_roll(
-        self, segment: Segment, size: int, end_offset: int, timestamp_ms: int, now_ms: int
-    ) -> bool:
-        config = self.config
-        if segment.size == 0:
-            return False
-        if segment.size + size > config.segment_bytes:
-            return True
-        first_ms = segment.first_timestamp_ms
-        if first_ms is None or first_ms < 0 or timestamp_ms < 0:
-            first_ms, timestamp_ms = segment.modified_ms, now_ms
-        return (
-            timestamp_ms - first_ms > config.segment_ms
-            or end_offset - segment.base_offset > OFFSETS_MAX
-            or segment.is_full(segment_index_bytes=config.segment_index_bytes)
-        )
-
     def roll(self, *, now_ms: int) -> None:
         """Seal the active segment and start a new one at the end offset."""
         old = self._segments[-1]
@@ -335,70 +279,19 @@ class PartitionLog:
         ):
             return self._answer(ErrorCode.CORRUPT_MESSAGE)
         try:
-            return self._slice(offset, max_bytes, visible, min_one_batch)
+            found = slice_of(self._view(), offset, max_bytes, visible, min_one_batch)
         except CorruptDataError:
             return self._answer(ErrorCode.CORRUPT_MESSAGE)
         except OSError:
             return self._answer(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    def _slice(self, offset: int, max_bytes: int, visible: int, min_one_batch: bool) -> ReadResult:
-        at = bisect_right(self._bases, offset) - 1
-        at = max(at, 0)
-        while at < len(self._segments):
-            segment = self._segments[at]
-            end = self._end_of(segment, visible)
-            found = segment.seek(offset, end)
-            if found is not None:
-                break
-            if segment is self._visible[0]:
-                return self._answer(ErrorCode.NONE)
-            at += 1
-        else:
-            return self._answer(ErrorCode.NONE)
-        for bad_position, _ in segment.bad:
-            if found.position < bad_position < end:
-                end = bad_position
-                break
-        if found.size >= max_bytes:
-            if found.size > max_bytes and not min_one_batch:
-                return self._answer(ErrorCode.NONE)
-            stop, next_offset = found.end, found.next_offset
-        else:
-            stop, seen = segment.boundary(found.position, found.position + max_bytes, end)
-            next_offset = self._offset_behind(segment, stop, visible) if seen is None else seen
-        segment.remember(next_offset, stop)
-        return ReadResult(
-            ErrorCode.NONE,
-            self.high_watermark,
-            self.start_offset,
-            segment.file,
-            found.position,
-            stop - found.position,
-            next_offset,
-        )
-
-    def _offset_behind(self, segment: Segment, position: int, visible: int) -> int:
-        """What follows the batches of a segment: the next segment, bad bytes, or the end."""
-        for bad in self.state.corrupt:
-            if bad.segment_base == segment.base_offset and bad.position == position:
-                return bad.start_offset
-        following = bisect_right(self._bases, segment.base_offset)
-        if segment is self._visible[0] or following == len(self._bases):
-            return visible
-        return min(visible, self._bases[following])
-
-    def _end_of(self, segment: Segment, visible: int) -> int:
-        """Where the batches below ``visible`` end in a segment."""
-        if visible == self.high_watermark:
-            if segment is self._visible[0]:
-                return self._visible[1]
-            if segment.base_offset < self._visible[0].base_offset:
-                return segment.size
-            return 0
-        found = segment.seek(visible, segment.size)
         if found is None:
-            return segment.size
-        return found.position
+            return self._answer(ErrorCode.NONE)
+        return ReadResult(ErrorCode.NONE, self.high_watermark, self.start_offset, *found)
+
+    def _view(self) -> View:
+        return View(
+            self._segments, self._bases, self.state.corrupt, *self._visible, self.high_watermark
+        )
 
     def _answer(self, error: ErrorCode) -> ReadResult:
         return ReadResult(error, self.high_watermark, self.start_offset)
@@ -463,7 +356,7 @@ class PartitionLog:
         for segment in self._segments:
             if segment.newest_ms() < timestamp_ms:
                 continue
-            end = self._end_of(segment, self.high_watermark)
+            end = end_in(self._view(), segment, self.high_watermark)
             try:
                 found = segment.first_at(timestamp_ms, self.start_offset, end)
             except CorruptDataError:
@@ -483,7 +376,7 @@ class PartitionLog:
             segment.offset_of_max_timestamp < self.high_watermark
         ):
             return newest
-        end = self._end_of(segment, self.high_watermark)
+        end = end_in(self._view(), segment, self.high_watermark)
         return segment.newest_between(self.start_offset, end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:

@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import IndexSeal
+from shoal.log.config import LogConfig
 from shoal.log.disk import Buffer, Disk, File, read_file, remove_if_there, write_fully
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
-from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch, read_body, read_header
+from shoal.log.walking import first_record_at, walk
+from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch
 from shoal.records.checksum import crc32c
-from shoal.types import TimestampType
 
 # base_offset, length, leader_epoch, magic, last_offset_delta: enough to hop over a batch.
 _HOP: Final = Struct(">qiib6xi")
 _LENGTH_FROM: Final = 12
 _LENGTH_MIN: Final = HEADER_SIZE - _LENGTH_FROM
 _WINDOW: Final = 4096
-_WALK_WINDOW: Final = 1 << 20
 _HINTS_MAX: Final = 256
 OFFSETS_MAX: Final = 2**31 - 1
 
@@ -193,6 +193,23 @@ class Segment:
     def cut_back(self) -> None:
         """Remove what a failed append left behind ``size``."""
         self.file.truncate(self.size)
+
+    def must_roll(
+        self, config: LogConfig, *, size: int, end_offset: int, timestamp_ms: int, now_ms: int
+    ) -> bool:
+        """Whether an append of ``size`` bytes that ends at ``end_offset`` needs a new segment."""
+        if self.size == 0:
+            return False
+        if self.size + size > config.segment_bytes:
+            return True
+        first_ms = self.first_timestamp_ms
+        if first_ms is None or first_ms < 0 or timestamp_ms < 0:
+            first_ms, timestamp_ms = self.modified_ms, now_ms
+        return (
+            timestamp_ms - first_ms > config.segment_ms
+            or end_offset - self.base_offset > OFFSETS_MAX
+            or self.is_full(segment_index_bytes=config.segment_index_bytes)
+        )
 
     def is_full(self, *, segment_index_bytes: int) -> bool:
         """Whether an index has no room for another entry."""
@@ -448,63 +465,3 @@ class Segment:
 
     def _corrupt(self, position: int, reason: str) -> CorruptDataError:
         return CorruptDataError(reason, path=self.path(), position=position)
-
-
-def walk(file: File, path: str, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Every batch in positions ``position..end`` of a file, read in large windows.
-
-    Raises:
-        CorruptDataError: there is something else; the batches before it were yielded.
-    """
-    data, origin = b"", position
-    while position < end:
-        at = position - origin
-        if at + HEADER_SIZE > len(data):
-            # Small first: most walks end soon.
-            window = min(max(2 * len(data), _WINDOW), _WALK_WINDOW)
-            data, origin, at = file.read_at(position, window), position, 0
-        try:
-            header = read_header(data, at)
-        except CorruptDataError as error:
-            raise CorruptDataError(error.reason, path=path, position=position) from None
-        if position + header.size_bytes > end:
-            raise CorruptDataError("the batch is cut off", path=path, position=position)
-        yield position, header
-        position += header.size_bytes
-
-
-def first_record_at(
-    data: Buffer, header: BatchHeader, timestamp_ms: int, start_offset: int
-) -> tuple[int, int] | None:
-    """The first record of a batch at or after a time and an offset.
-
-    Only the first numbers of each record are read, up to the one that is found.
-    """
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and header.record_count:
-        return max(header.base_offset, start_offset), header.max_timestamp_ms
-    body = read_body(data, 0, header, check_crc=False)
-    position = 0
-    for _ in range(header.record_count):
-        length, start = read_varint(body, position)
-        delta_ms, after = read_varint(body, start + 1)
-        if header.base_timestamp_ms + delta_ms >= timestamp_ms:
-            offset = header.base_offset + read_varint(body, after)[0]
-            if offset >= start_offset:
-                return offset, header.base_timestamp_ms + delta_ms
-        position = start + length
-    return None
-
-
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number and the position behind it."""
-    value = shift = 0
-    try:
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1), position
-            shift += 7
-    except IndexError:
-        raise CorruptDataError("a record is cut off", position=position) from None

@@ -23,7 +23,8 @@ from shoal.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, decode_offsets
 from shoal.log.directory import directory_name, partition_of
 from shoal.log.disk import Entry, File, OsDisk, read_file
 from shoal.log.index import OffsetIndex
-from shoal.log.segment import file_name, first_record_at, walk
+from shoal.log.segment import file_name
+from shoal.log.walking import first_record_at, walk
 from shoal.records.batch import BatchHeader, iter_headers, read_header
 from shoal.spark.decoding import as_columns
 from shoal.spark.options import SourceOptions

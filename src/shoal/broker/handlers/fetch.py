@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shoal.broker.fetch_sessions import FetchContext, FetchPartition, Key
 from shoal.broker.partitions import epoch_fault
 from shoal.errors import ErrorCode
-from shoal.log.partition import ReadResult
+from shoal.log.results import ReadResult
 from shoal.types import TopicPartition
 from shoal.wire.apis.fetch import FetchRequest, FetchResponse
 

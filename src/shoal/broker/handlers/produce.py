@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.broker.dispatch import NO_REPLY
 from shoal.broker.topics import Topic
 from shoal.errors import ErrorCode
-from shoal.log.partition import AppendResult
+from shoal.log.results import AppendResult
 from shoal.wire.apis.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
