@@ -40,7 +40,7 @@ RUNS = 5
 # Beside two that warm up; a run takes Java up to a minute.
 JAVA_RUNS = 3
 # How long Java may take over the case it does not finish; waiting longer would not change the row.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -182,6 +182,7 @@ class ClassicScheme:
             assignors=self.assignors,
             topics=topics,
             pattern=None,
+            through_bytes=False,
             join_version=_JOIN_VERSION,
             offset_fetch_version=_OFFSET_FETCH_VERSION,
             poll_interval_ms=self.world.scenario.work.poll_interval_ms,

@@ -143,6 +143,7 @@ class Watcher:
         """The offset, and where in the journal it was written."""
         self._written: dict[TopicPartition, Moment] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
+        self._removed: dict[TopicPartition, int] = {}
         self._misled_ms = -1  # when a coordinator with a wrong clock was loaded
         self._told_generation = -1
         self._new_generation: int | None = None
@@ -182,7 +183,9 @@ class Watcher:
                 case OffsetRecord():
                     self._offset_written(record, offset, request, ticket, now)
                 case OffsetTombstone():
-                    self._offset_removed(TopicPartition(record.topic, record.partition), now)
+                    tp = TopicPartition(record.topic, record.partition)
+                    self._offset_removed(tp, now)
+                    self._removed[tp] = offset
                 case GroupTombstone():
                     is_unused = not self.model.members and not self.committed
                     demand(is_unused, "G12", "a group with members or offsets was removed")
@@ -339,6 +342,9 @@ class Watcher:
     def decided(self, request: Any, decision: Decision, now: Moment) -> None:
         """What the coordinator decided, before any of it is sent."""
         kind = type(request)
+        for event in decision.events:
+            if event.kind is EventKind.MEMBER_EXPIRED and "no heartbeat" in event.cause:
+                self._expired(event.member_id or "", now)
         for reply in decision.replies:
             answer = reply.response
             waiting = self._waiting.pop(reply.ticket, None)
@@ -358,9 +364,6 @@ class Watcher:
             self._heartbeats[request.member_id] = self._heard[request.member_id] = now
         if self._new_generation is not None:
             self._generation_started(decision)
-        for event in decision.events:
-            if event.kind is EventKind.MEMBER_EXPIRED and "no heartbeat" in event.cause:
-                self._expired(event.member_id or "", now)
 
     def _generation_started(self, decision: Decision) -> None:
         """Who is in it has just been told so, the leader too; only static members may be away."""
@@ -407,7 +410,8 @@ class Watcher:
     def sent(self, ticket: Ticket, answer: Any) -> None:
         """A reply left the coordinator: from now on it must hold, whatever happens."""
         for tp, offset in self._unsent.pop(ticket, ()):
-            self._acknowledged[tp] = max(offset, self._acknowledged.get(tp, -1))
+            if offset > self._removed.get(tp, -1):
+                self._acknowledged[tp] = max(offset, self._acknowledged.get(tp, -1))
         if type(answer) is JoinGroupResponse and answer.error_code == ErrorCode.NONE:
             self._told_generation = max(self._told_generation, answer.generation_id)
 
@@ -417,6 +421,9 @@ class Watcher:
             self._unsent.pop(ticket, None)
 
     def _expired(self, member_id: str, now: Moment) -> None:
+        """Before its last request is answered; while that waits, silence means nothing."""
+        waits = any(request.member_id == member_id for request, _ in self._waiting.values())
+        demand(not waits, "G6", f"{member_id} was removed while its request was parked")
         heard = self._heartbeats.get(member_id)
         if heard is None:
             return
@@ -449,6 +456,8 @@ class Watcher:
 
     def adopted(self, consumer: SimulatedConsumer, others: Iterable[SimulatedConsumer]) -> None:
         """A consumer has taken over an assignment."""
+        if consumer.member.generation.member_id not in self.model.members:
+            return  # too late: thrown out before it knew what it got
         generation_id = consumer.member.group_metadata.generation_id
         for tp in consumer.member.owned:
             is_wanted = tp.topic in consumer.member.topics

@@ -35,7 +35,7 @@ from shoal.testing.simulated_offsets import (
     stray_request,
 )
 from shoal.types import ConsumerGroupMetadata, TopicPartition
-from shoal.wire.apis.offset_commit import OffsetCommitResponse
+from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from shoal.wire.apis.offset_fetch import OffsetFetchResponse
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _PATIENCE_MS: Final = 5_000
 """For a commit in a callback, and for closing."""
 _RECORDS_MAX: Final = 5
 _COMMIT_VERSION: Final = 9
-_STRAY_VERSION: Final = 4  # every kind of them has it
+_STRAY_VERSION: Final = 4
 
 Batch = list[tuple[TopicPartition, int, int]]
 Callback = Revoked | Assigned | Lost
@@ -343,7 +343,9 @@ class SimulatedConsumer:
         if self.stray is not None and not self.member.generation.is_reset:
             request = stray_request(self.stray, self._identity())
             self.stray = None
-            self.engine.ask(request, _STRAY_VERSION, lambda _: None)
+            is_commit = isinstance(request, OffsetCommitRequest)
+            version = _COMMIT_VERSION if is_commit else _STRAY_VERSION
+            self.engine.ask(request, version, lambda _: None)
 
     # --- coming and going ----------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _METADATA_AGE_MS: Final = 5_000
 _LOOKUPS_PER_SECOND_MAX: Final = 30
+_VERSION: Final = 4
+"""Of Heartbeat, LeaveGroup and SyncGroup; the last one's protocol name comes with v5."""
 
 OnAnswer = Callable[[Any], None]
 """Called with the response, or with ``None`` if the connection was lost."""
@@ -49,9 +51,15 @@ class ConsumerSettings:
     assignors: tuple[str, ...]
     topics: tuple[str, ...]
     pattern: str | None
+    through_bytes: bool
     join_version: int
     offset_fetch_version: int
     poll_interval_ms: int
+
+
+def through_bytes(message: Any, version: int) -> Any:
+    """The message as the other side reads it."""
+    return type(message).decode(message.encode(version), version)
 
 
 class BreakableAssignor:
@@ -104,6 +112,7 @@ class SimulatedEngine:
         self._cut: tuple[int, int, int] | None = None
         self._pending: dict[int, OnAnswer] = {}
         self._last_ticket = 0
+        self._versions: dict[int, int] = {}
         self._wake_ms: int | None = None
         self._lookups: deque[int] = deque(maxlen=_LOOKUPS_PER_SECOND_MAX)
         self._clock.after(world.random.randrange(_METADATA_AGE_MS), self._refresh)
@@ -132,21 +141,25 @@ class SimulatedEngine:
         self.schedule_tick()
 
     def _send(self, order: Send) -> None:
-        version = 4
+        version = _VERSION
         if type(order.request) is JoinGroupRequest:
             version = self._settings.join_version
             self.claimed_generation = self.member.generation.generation_id
+        self._ask(order.ticket, version, order.request)
+
+    def _ask(self, ticket: int, version: int, request: Any) -> None:
         assert self._connection is not None, "the member knows a coordinator we do not"
-        self._connection.ask((order.ticket, version, self.name, order.request))
+        if self._settings.through_bytes:
+            self._versions[ticket] = version
+            request = through_bytes(request, version)
+        self._connection.ask((ticket, version, self.name, request))
         self._cut_now()
 
     def ask(self, request: Any, version: int, on_answer: OnAnswer) -> None:
         """A request of the shell's own: negative tickets."""
-        assert self._connection is not None
         self._last_ticket -= 1
         self._pending[self._last_ticket] = on_answer
-        self._connection.ask((self._last_ticket, version, self.name, request))
-        self._cut_now()
+        self._ask(self._last_ticket, version, request)
 
     def answered(self, connection: Connection, message: Any) -> None:
         if self.is_paused:
@@ -155,6 +168,8 @@ class SimulatedEngine:
         if connection is not self._connection or not self.is_alive:
             return
         ticket, response = message
+        if self._settings.through_bytes:
+            response = through_bytes(response, self._versions.pop(ticket))
         self._world.note(self.name, type(response).__name__)
         if ticket > 0:
             self.perform(self.member.receive(ticket, response, self._clock.now_ms))

@@ -38,6 +38,8 @@ from shoal.types import TopicPartition
 
 GROUP_ID: Final = "simulated"
 _STEP_MS: Final = 500
+_SETTLING_MS: Final = 2_000
+"""A member that is about to rejoin looks stable for a moment."""
 _QUIET_MS: Final = 30_000
 _CALM: Final = 10
 _VERIFY_EVERY_MS: Final = 20_000
@@ -199,13 +201,19 @@ class Simulation:
             + scenario.initial_rebalance_delay_ms
         )
         started_ms = self.clock.now_ms
-        while (reason := self.why_not_stable()) is not None:
+        calm_since_ms = None
+        while calm_since_ms is None or self.clock.now_ms - calm_since_ms < _SETTLING_MS:
+            reason = self.why_not_stable()
             waited_ms = self.clock.now_ms - started_ms
             demand(waited_ms < patience_ms, "G8", f"after {waited_ms} ms: {reason}")
+            if reason is not None:
+                calm_since_ms = None
+            elif calm_since_ms is None:
+                calm_since_ms = self.clock.now_ms
             if not self.alive:  # the last one was fenced by its own past
                 self.start_consumer()
             self.run_until(self.clock.now_ms + _STEP_MS)
-        return self.clock.now_ms - started_ms
+        return calm_since_ms - started_ms
 
     def why_not_stable(self) -> str | None:
         """What is missing: a stable group that has read everything."""
@@ -333,6 +341,7 @@ class Simulation:
             assignors=scenario.mixed_assignors if number % 2 else scenario.assignors,
             topics=topics,
             pattern="t.*" if scenario.uses_pattern else None,
+            through_bytes=scenario.through_bytes,
             join_version=scenario.join_version,
             offset_fetch_version=scenario.offset_fetch_version,
             poll_interval_ms=scenario.poll_interval_ms,

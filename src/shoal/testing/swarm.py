@@ -119,6 +119,8 @@ class Scenario:
     max_poll_interval_ms: int
     request_timeout_ms: int
     initial_rebalance_delay_ms: int
+    through_bytes: bool
+    """Whether messages are really written and read, which takes time."""
     join_version: int
     offset_fetch_version: int
     network_delay_ms: int
@@ -165,6 +167,7 @@ def scenario(seed: int) -> Scenario:
         max_poll_interval_ms=random.choice((10_000, 15_000)),
         request_timeout_ms=random.choice((3_000, 30_000)),
         initial_rebalance_delay_ms=random.choice((0, 3_000)),
+        through_bytes=random.random() < 0.1,
         # Before v4 members get no id to come back with, before v5 there are no static ones.
         join_version=9 if static_share else random.choice((9, 9, 9, 5, 3)),
         offset_fetch_version=random.choice((7, 8)),
