@@ -14,6 +14,7 @@ import socket
 import struct
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.broker_load import Address, create_topic, resident_mb
@@ -153,13 +154,13 @@ def beat(members: list[Member], seconds: float) -> tuple[float, float, int]:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--members", type=int, default=2000)
     parser.add_argument("--large", type=int, default=500)
     parser.add_argument("--partitions", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=12.0)
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args(arguments)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,14 +296,14 @@ def measure(target: Target, *, scale: float) -> dict[str, float]:
     return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", action="store_true", help="run Apache Kafka's broker, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--durability", default="os")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args(arguments)
     makers: list[Callable[[], Any]] = [lambda: shoal_broker(options.durability)]
     if options.durability == "os":
         makers.append(lambda: shoal_broker("group"))

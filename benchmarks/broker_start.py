@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.broker_load import (
@@ -136,12 +136,12 @@ def median(make: Callable[[], float], rounds: int) -> float:
     return statistics.median(make() for _ in range(rounds))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--offsets", type=int, default=1_000_000)
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args(arguments)
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
     rows = [first_record() for _ in range(options.rounds)]
     ready, acked, resident = (statistics.median(column) for column in zip(*rows, strict=True))
