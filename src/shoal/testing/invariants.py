@@ -96,15 +96,14 @@ class Moment(NamedTuple):
 class GroupModel:
     """A group as its journal tells it."""
 
-    __slots__ = ("generation", "has_leader", "members", "owners", "topics")
+    __slots__ = ("generation", "has_leader", "members", "owners", "subscriptions")
 
     def __init__(self) -> None:
         self.generation = -1
         self.has_leader = False
         self.members: dict[str, str | None] = {}
         """Member id → instance id."""
-        self.topics: frozenset[str] = frozenset()
-        """What they subscribe to."""
+        self.subscriptions: dict[str, frozenset[str]] = {}
         self.owners: dict[TopicPartition, str] = {}
         """Of this generation, once its leader has spoken."""
 
@@ -114,11 +113,10 @@ class GroupModel:
         self.generation = record.generation
         self.has_leader = record.leader is not None
         self.members = {each.member_id: each.instance_id for each in record.members}
-        self.topics = frozenset(
-            topic
+        self.subscriptions = {
+            each.member_id: frozenset(consumer_protocol.subscribed_topics(each.subscription))
             for each in record.members
-            for topic in consumer_protocol.subscribed_topics(each.subscription)
-        )
+        }
         if self.has_leader:
             self.owners = {
                 tp: member.member_id for member in record.members for tp in assigned(member)
@@ -250,7 +248,7 @@ class Watcher:
     def _offset_removed(self, tp: TopicPartition, now: Moment) -> None:
         """Only with its topic, or when nobody has wanted it for as long as offsets are kept."""
         if tp.topic in self._topics.counts:
-            is_used = tp.topic in self.model.topics
+            is_used = any(tp.topic in topics for topics in self.model.subscriptions.values())
             demand(not is_used, "G12", f"the offset of {tp} was removed, it is in use")
             since = self._written.get(tp, Moment(0, 0))
             unused_ms = now.alive_ms - since.alive_ms
@@ -436,6 +434,11 @@ class Watcher:
         """What must hold of the coordinator between two calls."""
         if not isinstance(group, ClassicGroup):
             return
+        rebalance = group.rebalance
+        if rebalance is not None and not rebalance.initial and group.members:
+            is_missed = [each for each in group.members.values() if each.joining is None]
+            goes_on = bool(is_missed or group.pending_ids)
+            demand(goes_on, "G7", "everybody has joined, and the rebalance does not go on")
         longest_ms = group.rebalance_timeout_ms + self._config.group_initial_rebalance_delay_ms
         for request, since in self._waiting.values():
             waited_ms = now.alive_ms - since.alive_ms

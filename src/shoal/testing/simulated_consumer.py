@@ -202,6 +202,8 @@ class SimulatedConsumer:
         if isinstance(identity, CommitVerdict):
             then(identity)
             return
+        is_in = self.member.state is MemberState.STABLE
+        demand(is_in, "C6", f"{self.name} commits while it is {self.member.state.value}")
 
         def on_answer(response: OffsetCommitResponse | None) -> None:
             verdict = CommitVerdict.RETRY

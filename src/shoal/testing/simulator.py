@@ -231,6 +231,9 @@ class Simulation:
                 return f"{consumer.name} is {member.state.value}"
             if member.generation.generation_id != group.generation:
                 return f"{consumer.name} is in another generation"
+            told = self.watcher.model.subscriptions.get(member.generation.member_id, frozenset())
+            if told != member.topics:
+                return f"{consumer.name} wants {sorted(member.topics)}, not {sorted(told)}"
         if len(group.members) != len(self.alive):
             return f"{len(group.members)} members, {len(self.alive)} consumers"
         return self._why_not_read()
