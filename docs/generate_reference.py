@@ -53,7 +53,7 @@ def settings() -> str:
             if isinstance(node, ast.ClassDef) and (rows := _fields(node)):
                 summary = (ast.get_docstring(node) or "").split("\n\n")[0]
                 lines += [f"### {node.name}", "", " ".join(summary.split()), ""]
-                lines += ["| setting | default | meaning |", "|---|---|---|", *rows, ""]
+                lines += ["| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""]
     return "\n".join(lines)
 
 
@@ -67,7 +67,10 @@ def _fields(node: ast.ClassDef) -> list[str]:
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             text = " ".join(str(after.value.value).split())
         default = ast.unparse(item.value) if item.value is not None else "required"
-        rows.append(f"| `{item.target.id}` | `{default}` | {text} |".replace("\n", " "))
+        default = default.replace("_MIB", "MiB")
+        kind = ast.unparse(item.annotation).replace("|", "\\|")
+        row = f"| `{item.target.id}` | `{kind}` | `{default}` | {text} |"
+        rows.append(row.replace("\n", " "))
     return rows
 
 
@@ -79,6 +82,8 @@ def python_api() -> str:
             continue
         thing = getattr(shoal, name)
         lines += [f"## shoal.{name}", "", inspect.getdoc(thing) or "", ""]
+        if (keywords := _keywords(thing)) is not None:
+            lines += [f"`{name}(config=None, **settings)`: {keywords}", ""]
         for method, function in inspect.getmembers(thing, inspect.isfunction):
             if method.startswith("_") or not function.__module__.startswith("shoal"):
                 continue
@@ -87,9 +92,20 @@ def python_api() -> str:
     return "\n".join(lines)
 
 
+def _keywords(thing: object) -> str | None:
+    """Where the keyword arguments of a client's constructor are described."""
+    start = getattr(thing, "__init__", None)
+    if not inspect.isfunction(start) or "settings" not in inspect.signature(start).parameters:
+        return None
+    config = str(inspect.signature(start).parameters["config"].annotation).split(" | ")[0]
+    names = dict.fromkeys(("ConnectionConfig", config.replace("Admin", "Connection")))
+    links = " and ".join(f"[{one}](settings.md#{one.lower()})" for one in names)
+    return f"every keyword, its type and its default stand in {links}."
+
+
 def command_line() -> str:
     """The help of every command."""
-    from shoal.cli.main import COMMANDS
+    from shoal.cli.commands import COMMANDS
 
     lines = [
         "# Command line",

@@ -16,6 +16,7 @@ It becomes an exception only at the client's public edge, by ``error_for(code)``
     ├── WakeupError                       ``wakeup()`` was called from another thread
     ├── NoOffsetForPartitionError         nothing committed and auto_offset_reset="none"
     ├── OffsetOutOfRangeError             position outside the log and auto_offset_reset="none"
+    ├── LogTruncatedError                 the log was cut before a position; names the cut
     ├── OffsetRangeMissingError           a range to be read is not in the log (any more)
     ├── RecordDeserializationError        a deserializer failed; names the offset
     ├── RebalanceListenerError            a rebalance listener raised; the cause is chained
@@ -296,6 +297,27 @@ class OffsetOutOfRangeError(_PartitionsError):
         super().__init__(
             topic_partitions,
             'position outside the log and auto_offset_reset="none"; seek to a valid offset',
+        )
+
+
+class LogTruncatedError(ShoalError):
+    """The log lost records we have read, and auto_offset_reset is "none".
+
+    ``divergent_offset`` is the first offset that is no longer what it was; ``None`` if not even
+    the leader knows.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, offset: int, divergent_offset: int | None
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.divergent_offset = divergent_offset
+        where = "before it" if divergent_offset is None else f"at offset {divergent_offset}"
+        advice = "seek to a valid offset" if divergent_offset is None else "seek there"
+        super().__init__(
+            f"the log of {topic_partition} was cut {where}, and we stand at {offset}; "
+            f'auto_offset_reset="none", so {advice} to go on'
         )
 
 

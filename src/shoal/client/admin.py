@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from shoal.client import group_admin, topic_admin
 from shoal.client.cluster import Cluster
-from shoal.client.config import AdminConfig
+from shoal.client.config import AdminConfig, config_of
 from shoal.client.engine import Engine
 from shoal.client.group_admin import GroupDescription, GroupListing, PartitionLag
 from shoal.client.links import Links
 from shoal.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, fetch_committed, list_offsets
 from shoal.client.security import tls_context
+from shoal.client.settings import ConnectionSettings
 from shoal.client.timing import Deadline
 from shoal.client.topic_admin import ClusterDescription, ConfigEntry, TopicDescription
 from shoal.errors import ConfigError
@@ -40,10 +41,10 @@ class Admin:
             print(admin.group_lag("billing"))
     """
 
-    def __init__(self, config: AdminConfig | None = None, **settings: Any) -> None:
-        if config is not None and settings:
-            raise TypeError("give an AdminConfig or settings, not both")
-        self.config = config or AdminConfig.from_settings(settings)
+    def __init__(
+        self, config: AdminConfig | None = None, **settings: Unpack[ConnectionSettings]
+    ) -> None:
+        self.config = config_of("Admin", AdminConfig, config, settings)
         self._engine = Engine("shoal-admin")
         try:
             self._cluster = self._engine.call(self._start())

@@ -11,14 +11,15 @@ import re
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from shoal.client.committing import CommitCallback, Offsets
-from shoal.client.config import ConsumerConfig
+from shoal.client.config import ConsumerConfig, config_of
 from shoal.client.consuming import ConsumerSession
 from shoal.client.engine import Engine
 from shoal.client.listening import intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
+from shoal.client.settings import ConsumerSettings
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -48,10 +49,10 @@ class AsyncConsumer:
     One task at a time; cancelling an awaited call is safe.
     """
 
-    def __init__(self, config: ConsumerConfig | None = None, **settings: Any) -> None:
-        if config is not None and settings:
-            raise TypeError("give a ConsumerConfig or settings, not both")
-        self.config = config or ConsumerConfig.from_settings(settings)
+    def __init__(
+        self, config: ConsumerConfig | None = None, **settings: Unpack[ConsumerSettings]
+    ) -> None:
+        self.config = config_of("AsyncConsumer", ConsumerConfig, config, settings)
         self._user: asyncio.Task[Any] | None = None
         self._engine = Engine("shoal-consumer")
         try:

@@ -10,12 +10,15 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
+
+    from shoal.assign.model import Assignor
+    from shoal.client.partitioner import Partitioner
 
 Deserializer = Callable[[bytes], Any]
 Serializer = Callable[[Any], bytes]
@@ -37,6 +40,9 @@ _OTHER_NAMES = {
     "sasl.mechanisms": "sasl_mechanism",
     "metadata.broker.list": "bootstrap_servers",
 }
+
+
+C = TypeVar("C", bound="ConnectionConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +95,12 @@ class ConnectionConfig:
     """A larger answer is refused as not being Kafka's."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_type(field.name, getattr(self, field.name), str(field.type))
         one_of("security_protocol", self.security_protocol, _PROTOCOLS)
         one_of("sasl_mechanism", self.sasl_mechanism, _MECHANISMS)
         for name in ("request_timeout_ms", "default_api_timeout_ms", "receive_message_max_bytes"):
             at_least(self, name, 1)
-        for name in ("retry_backoff_ms", "reconnect_backoff_ms", "metadata_max_age_ms"):
-            at_least(self, name, 0)
         self.addresses()
         if self.uses_sasl and (self.sasl_username is None or self.sasl_password is None):
             raise ConfigError(
@@ -167,7 +173,7 @@ class ConsumerConfig(ConnectionConfig):
     """Makes this a static member: a restart within the session timeout moves no partition."""
     client_rack: str | None = None
     """Where this client runs; brokers may then point it to a replica nearby."""
-    assignors: Sequence[Any] = ("range", "cooperative-sticky")
+    assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     """Names or objects, most wanted first; the group takes one that every member has."""
     enable_auto_commit: bool = True
     """Whether ``poll`` and ``close`` commit what earlier polls returned."""
@@ -260,7 +266,7 @@ class ProducerConfig(ConnectionConfig):
     """From ``send`` to success or failure at most so long, retries included."""
     retries: int = 2_147_483_647
     """How often a batch is tried again, within ``delivery_timeout_ms``."""
-    partitioner: Any = "sticky"
+    partitioner: str | Partitioner = "sticky"
     """sticky, round-robin, or a callable ``(topic, key_bytes, partition_count) -> int``."""
     key_serializer: Serializer | None = None
     """Called with a key that is not ``None``; ``None``: keys are bytes or str."""
@@ -276,7 +282,6 @@ class ProducerConfig(ConnectionConfig):
             one_of("partitioner", self.partitioner, ("sticky", "round-robin"))
         for name in ("batch_size", "buffer_memory", "max_request_size", "delivery_timeout_ms"):
             at_least(self, name, 1)
-        at_least(self, "linger_ms", 0)
         at_least(self, "max_in_flight_requests_per_connection", 1)
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError('enable_idempotence needs acks="all"')
@@ -309,8 +314,64 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 def at_least(config: Any, name: str, least: int) -> None:
     value = getattr(config, name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if value < least:
         raise ConfigError(f"{name}={value!r} must be a whole number of at least {least}")
+
+
+def config_of(owner: str, kind: type[C], config: object, settings: Mapping[str, Any]) -> C:
+    """The config a client was constructed with: one made before, or keyword arguments."""
+    if config is None:
+        return kind.from_settings(settings)
+    if settings:
+        raise TypeError(f"give {owner} a {kind.__name__} or settings, not both")
+    if isinstance(config, kind):
+        return config
+    advice = "settings go by keyword"
+    if isinstance(config, Mapping):
+        advice = f"{owner}.from_properties takes Kafka's names, {owner}(**settings) ours"
+    elif isinstance(config, str):
+        advice += f", {owner}(bootstrap_servers={config!r})" if ":" in config else ", topics later"
+    raise TypeError(f"{owner} takes a {kind.__name__}, not {type(config).__name__}: {advice}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list(value: Any) -> bool:
+    # A string is a sequence too, of letters, which nobody means.
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+# What the annotations of the fields above mean at run time; "| None" is taken off before.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a string", lambda value: isinstance(value, str)),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "int": ("a whole number", _is_number),
+    "int | str": ("a whole number or a string", lambda v: _is_number(v) or isinstance(v, str)),
+    "str | Sequence[str]": (
+        "a string or a list of strings",
+        lambda v: isinstance(v, str) or (_is_list(v) and all(isinstance(one, str) for one in v)),
+    ),
+    "Sequence[str | Assignor]": ("a list of names and assignors", _is_list),
+    "Sequence[Any]": ("a list", _is_list),
+    "Deserializer": ("callable", callable),
+    "Serializer": ("callable", callable),
+    "str | Partitioner": ("a name or callable", lambda v: isinstance(v, str) or callable(v)),
+    "ssl.SSLContext": ("an ssl.SSLContext", lambda value: hasattr(value, "wrap_bio")),
+}
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    kind = annotation.removesuffix(" | None")
+    if value is None and kind != annotation:
+        return
+    wanted, fits = _TYPES[kind]
+    if not fits(value):
+        shown = "***" if "password" in name else repr(value)
+        raise ConfigError(f"{name}={shown} must be {wanted}, not {type(value).__name__}")
+    if annotation == "int" and value < 0:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least 0")
 
 
 def _address(entry: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import sys
 from collections import deque
@@ -37,6 +38,8 @@ from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
 from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
 from shoal.wire.frames import decode_correlation_id, decode_response, encode_request, recognise
 from shoal.wire.schema import Message
+
+logger = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * 1024
 # Larger pieces are handed to the socket one after the other: what it does not take at once is
@@ -141,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._error is not None:
             return
         self._error = error or ConnectionFailedError(f"the connection to {self.name} was closed")
+        logger.debug("%s, %d requests under way", self._error, len(self._pending))
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
@@ -378,6 +382,7 @@ async def open_connection(
     except BaseException:
         _discard(connection)
         raise
+    logger.debug("connected to %s", name)
     return connection
 
 

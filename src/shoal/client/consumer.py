@@ -12,14 +12,15 @@ import threading
 from collections.abc import Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from shoal.client.committing import CommitCallback, Offsets
-from shoal.client.config import ConsumerConfig
+from shoal.client.config import ConsumerConfig, config_of
 from shoal.client.consuming import ConsumerSession
 from shoal.client.engine import Engine
 from shoal.client.listening import intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
+from shoal.client.settings import ConsumerSettings
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -52,10 +53,10 @@ class Consumer:
     seconds; a call without one takes at most ``default_api_timeout_ms``.
     """
 
-    def __init__(self, config: ConsumerConfig | None = None, **settings: Any) -> None:
-        if config is not None and settings:
-            raise TypeError("give a ConsumerConfig or settings, not both")
-        self.config = config or ConsumerConfig.from_settings(settings)
+    def __init__(
+        self, config: ConsumerConfig | None = None, **settings: Unpack[ConsumerSettings]
+    ) -> None:
+        self.config = config_of("Consumer", ConsumerConfig, config, settings)
         self._user: int | None = None
         self._engine = Engine("shoal-consumer")
         try:

@@ -32,6 +32,7 @@ from shoal.client.positions import Positions
 from shoal.client.reading import Buffer, Reader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
+from shoal.client.validating import Validator
 from shoal.errors import ConfigError, RequestTimeoutError, WakeupError
 from shoal.group.membership import Assigned, CommitVerdict, Lost, Revoked
 from shoal.types import (
@@ -64,7 +65,15 @@ class ConsumerSession:
         )
         self.buffer = Buffer(self.positions, self._on_room)
         self.reader = Reader(self.buffer, config)
-        self._fetcher = Fetcher(self._cluster, config, self.positions, self.buffer, self._on_data)
+        self._validator = Validator(self._cluster, config, self.positions, self._on_located)
+        self._fetcher = Fetcher(
+            self._cluster,
+            config,
+            self.positions,
+            self.buffer,
+            self._validator.doubts,
+            self._on_data,
+        )
         self._locator = Locator(self._cluster, config, self.positions, self._on_located)
         self._listener = Listener(None)
         self._group: Membership | None = None
@@ -111,6 +120,7 @@ class ConsumerSession:
     def _on_metadata(self, metadata: Metadata, asked: frozenset[str] | None) -> None:
         if self._group is not None:
             self._group.update_metadata(metadata, asked)
+        self._validator.look()
         self._fetcher.kick()
         self._changed.set()
 
@@ -150,7 +160,8 @@ class ConsumerSession:
             held = self._group.member.holds_records
             for state in self.positions:
                 state.is_held = held
-        error = self._locator.take_error() or self._fetcher.take_error()
+        cut = self._validator.settle()
+        error = cut or self._locator.take_error() or self._fetcher.take_error()
         if error is not None:
             raise error
         self._locator.start()
@@ -178,6 +189,8 @@ class ConsumerSession:
         if self._committer is not None and self._committer.owes_callbacks:
             until = 0.0
         if any(state.position is None for state in self.positions) or self._fetcher.has_error:
+            until = 0.0
+        if self._validator.has_news:
             until = 0.0
         self._calm_until = until
 
@@ -429,6 +442,7 @@ class ConsumerSession:
                 failures.append(error)
         await self._fetcher.close()
         await self._locator.close()
+        await self._validator.close()
         if self._committer is not None:
             await self._committer.close()
         if self._group is not None:

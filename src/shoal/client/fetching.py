@@ -26,7 +26,7 @@ from shoal.client.fetch_session import FetchSession, SessionRequest
 from shoal.client.links import Lane
 from shoal.client.positions import EARLIEST, LATEST, PartitionState, Positions
 from shoal.client.reactions import Reaction, reaction
-from shoal.client.reading import Buffer, Chunk
+from shoal.client.reading import Buffer, Chunk, Epochs
 from shoal.client.timing import Backoff
 from shoal.errors import (
     BrokerError,
@@ -39,7 +39,7 @@ from shoal.errors import (
     RetriableError,
     error_for,
 )
-from shoal.records.batch import next_offset
+from shoal.records.batch import iter_headers
 from shoal.types import TopicPartition
 from shoal.wire.apis.fetch import FetchRequest
 from shoal.wire.apis.registry import ApiKey
@@ -95,9 +95,11 @@ class Fetcher:
         config: ConsumerConfig,
         positions: Positions,
         buffer: Buffer,
+        doubts: Callable[[PartitionState], bool],
         on_data: Callable[[], None],
     ) -> None:
         self._cluster = cluster
+        self._doubts = doubts
         self._config = config
         self._positions = positions
         self._buffer = buffer
@@ -182,6 +184,8 @@ class Fetcher:
                 continue
             if state.retry_at > now:
                 self._kick_at(state.retry_at)
+                continue
+            if self._doubts(state):
                 continue
             node_id = self._node_for(state)
             if node_id is not None and not self._is_covered(node_id, state):
@@ -341,7 +345,7 @@ class Fetcher:
         if not data:
             return False
         try:
-            end = next_offset(data, state.fetch_offset)
+            end, epochs = _extent(data, state.fetch_offset)
         except CorruptDataError as error:
             self._errors[state.tp] = (
                 state.lap,
@@ -352,7 +356,8 @@ class Fetcher:
         if end == state.fetch_offset:
             return False  # only part of a batch: an old broker cutting at max_bytes
         state.fetch_offset = end
-        self._buffer.add(Chunk(state, memoryview(data), end))
+        state.fetch_epoch = epochs[-1][1] if epochs else None
+        self._buffer.add(Chunk(state, memoryview(data), end, epochs))
         return True
 
     def _on_error(self, state: PartitionState, code: int) -> None:
@@ -373,6 +378,8 @@ class Fetcher:
         if state.read_from is not None:
             state.read_from = None  # the replica is behind or ahead: ask the leader first
             return
+        if state.position != state.fetch_offset:
+            return  # what was fetched before is still to be read: the reset comes after it
         policy = self._config.auto_offset_reset
         if policy == "none":
             self._errors[state.tp] = (state.lap, OffsetOutOfRangeError([state.tp]))
@@ -393,6 +400,20 @@ class Fetcher:
         for state, _ in round_.states.values():
             if state.read_from == node_id:
                 state.read_from = None
+
+
+def _extent(data: bytes, offset: int) -> tuple[int, Epochs]:
+    """Where to fetch next after the whole batches in ``data``, and which epochs wrote them.
+
+    Not the last record plus one: compaction leaves batches whose last offsets are gone.
+    """
+    epochs: list[tuple[int, int]] = []
+    for _, header in iter_headers(data):
+        offset = max(offset, header.next_offset)
+        epoch = header.leader_epoch
+        if epoch >= 0 and (not epochs or epochs[-1][1] != epoch):
+            epochs.append((header.base_offset, epoch))
+    return offset, epochs
 
 
 def fetch_version(connection: Connection, wanted: dict[TopicPartition, Wanted]) -> int:

@@ -127,6 +127,13 @@ class Membership:
 
     async def _call_back(self, step: Revoked | Assigned | Lost, callback: Callback) -> Step | None:
         failure: Exception | None = None
+        logger.info(
+            "group %r: %s %d partitions %s",
+            self._group_id,
+            type(step).__name__.lower(),
+            len(step.partitions),
+            ", ".join(map(str, step.partitions[:10])),
+        )
         try:
             await callback(step)
         except WakeupError:

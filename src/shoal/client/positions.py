@@ -28,8 +28,11 @@ class PartitionState:
 
     __slots__ = (
         "added_bytes",
+        "checked_epoch",
+        "fetch_epoch",
         "fetch_offset",
         "high_watermark",
+        "is_doubtful",
         "is_held",
         "is_paused",
         "lap",
@@ -51,6 +54,13 @@ class PartitionState:
         self.reset_to: int | None = None
         """EARLIEST, LATEST or ``None``: no reset is due."""
         self.leader_epoch: int | None = None
+        """Of the record before ``position``; committed with it."""
+        self.fetch_epoch: int | None = None
+        """Of the record before ``fetch_offset``."""
+        self.checked_epoch: int | None = None
+        """The leader epoch in which ``fetch_offset`` is known to be in the log."""
+        self.is_doubtful = False
+        """The leader changed and the log may have been cut: no records, no fetches yet."""
         self.is_paused = False
         self.is_held = False
         """About to be revoked: no records, no fetches (KAFKA-14196)."""
@@ -73,7 +83,9 @@ class PartitionState:
 
     def seek(self, offset: int, leader_epoch: int | None = None) -> None:
         self.position = self.fetch_offset = offset
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.fetch_epoch = leader_epoch
+        self.checked_epoch = None
+        self.is_doubtful = False
         self.reset_to = None
         self.lap += 1
         self.retry_at = 0.0
@@ -82,6 +94,7 @@ class PartitionState:
         """Ask the leader for ``to`` (EARLIEST, LATEST) before the next fetch."""
         self.position = None
         self.reset_to = to
+        self.is_doubtful = False
         self.lap += 1
         self.read_from = None
 

@@ -13,18 +13,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
 from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded
 from shoal.client.cluster import Cluster
-from shoal.client.config import ProducerConfig
+from shoal.client.config import ProducerConfig, config_of
 from shoal.client.connection import Buffers
 from shoal.client.engine import Engine
 from shoal.client.links import Links
 from shoal.client.partitioner import Partitioner, partitioner_named
 from shoal.client.security import tls_context
 from shoal.client.sending import Sender
+from shoal.client.settings import ProducerSettings
 from shoal.client.timing import Deadline
 from shoal.errors import RequestTimeoutError
 from shoal.records.batch import read_header
@@ -52,10 +53,10 @@ class Producer:
             print(future.result(timeout=10).offset)
     """
 
-    def __init__(self, config: ProducerConfig | None = None, **settings: Any) -> None:
-        if config is not None and settings:
-            raise TypeError("give a ProducerConfig or settings, not both")
-        self.config = config or ProducerConfig.from_settings(settings)
+    def __init__(
+        self, config: ProducerConfig | None = None, **settings: Unpack[ProducerSettings]
+    ) -> None:
+        self.config = config_of("Producer", ProducerConfig, config, settings)
         given = self.config.partitioner
         self._partitioner: Partitioner = given if callable(given) else partitioner_named(given)
         self._on_batch = getattr(self._partitioner, "batch_done", None)

@@ -58,6 +58,7 @@ TABLE: Final[Mapping[str, Mapping[E, Reaction]]] = {
     "FindCoordinator": {E.COORDINATOR_NOT_AVAILABLE: Reaction.RETRY},
     "ListOffsets": _LEADER_MOVED
     | {E.OFFSET_NOT_AVAILABLE: Reaction.RETRY, E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Reaction.RAISE},
+    "OffsetForLeaderEpoch": _LEADER_MOVED | {E.OFFSET_NOT_AVAILABLE: Reaction.RETRY},
     "Fetch": _LEADER_MOVED
     | {
         E.OFFSET_OUT_OF_RANGE: Reaction.RESET_POSITION,

@@ -12,7 +12,7 @@ is returned twice and none of a partition that was given away.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.client.positions import PartitionState, Positions
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 AnyRecord = Record[Any, Any]
+Epochs = Sequence[tuple[int, int]]
+"""First offset and leader epoch of each run of batches with the same epoch."""
 
 # More than this is not decoded at a time: columns are a second copy of what is buffered.
 _DECODE_BYTES: Final = 16 * 1024 * 1024
@@ -36,13 +38,16 @@ _DECODE_BYTES: Final = 16 * 1024 * 1024
 class Chunk:
     """Whole batches of one partition."""
 
-    __slots__ = ("_opened", "_records", "data", "lap", "next_offset", "start", "state")
+    __slots__ = ("_opened", "_records", "data", "epochs", "lap", "next_offset", "start", "state")
 
-    def __init__(self, state: PartitionState, data: memoryview, next_offset: int) -> None:
+    def __init__(
+        self, state: PartitionState, data: memoryview, next_offset: int, epochs: Epochs = ()
+    ) -> None:
         self.state = state
         self.lap = state.lap
         self.data = data
         self.next_offset = next_offset
+        self.epochs = epochs
         self._opened: Iterator[list[AnyRecord]] | None = None
         self._records: list[AnyRecord] = []
         self.start = 0
@@ -65,6 +70,13 @@ class Chunk:
                 return []
             self._records = records
         return self._records
+
+    def note_epoch(self) -> None:
+        """Rows were taken as columns, which have no epochs: note the last row's."""
+        position = self.state.position or 0
+        for first, epoch in self.epochs:
+            if first < position:
+                self.state.leader_epoch = epoch
 
     def rewind(self) -> None:
         """Open the chunk again from the partition's position, next time."""
@@ -92,7 +104,7 @@ class Buffer:
 
     def _is_ready(self, chunk: Chunk) -> bool:
         state = chunk.state
-        return not (chunk.is_stale or state.is_paused or state.is_held)
+        return not (chunk.is_stale or state.is_paused or state.is_held or state.is_doubtful)
 
     def next_chunk(self) -> Chunk | None:
         """The first chunk that may be read, left in place; stale ones before it are dropped."""
@@ -219,10 +231,11 @@ class Reader:
         except (CorruptDataError, BatchTooLargeError):
             arrow_batch = self._first_part(chosen[0], wanted[0])
             ends = {chosen[0].state: arrow_batch.column("offset")[-1].as_py() + 1}
-            chosen = []
+            chosen = chosen[:1]
         for state, end in ends.items():
             state.position = end
         for chunk in chosen:
+            chunk.note_epoch()
             if chunk.state.position == chunk.next_offset or chunk.next_offset <= (
                 chunk.state.position or 0
             ):
