@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -196,7 +195,7 @@ def test_a_file_range_goes_out_between_other_parts_and_is_released_once(tmp_path
 
 def test_a_client_that_reads_nothing_is_not_read_from_and_costs_no_memory():
     async def scenario() -> None:
-        limits = replace(LIMITS, out_pending_bytes_per_connection=1 << 20)
+        limits = LIMITS._replace(out_pending_bytes_per_connection=1 << 20)
         big = framed(b"x" * (1 << 20))
         async with Echo(lambda exchange, body: exchange.send([big]), limits) as echo:
             sock = socket.create_connection(("127.0.0.1", echo.port))
@@ -219,7 +218,7 @@ def test_a_client_that_reads_nothing_is_not_read_from_and_costs_no_memory():
 def test_the_budget_of_bytes_in_flight_pauses_reading_and_resumes():
     async def scenario() -> None:
         waiting: list[tuple[Exchange, bytes]] = []
-        limits = replace(LIMITS, in_flight_bytes=1000)
+        limits = LIMITS._replace(in_flight_bytes=1000)
         async with Echo(lambda exchange, body: waiting.append((exchange, body)), limits) as echo:
             pairs = [await echo.connect() for _ in range(2)]
             for _, writer in pairs:
@@ -273,9 +272,9 @@ def test_bytes_that_are_not_kafka_close_the_connection_and_are_named(data, hint)
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (replace(LIMITS, connections=2), "too many connections"),
-        (replace(LIMITS, connections_per_address=2), "too many connections from one address"),
-        (replace(LIMITS, connections_per_second=2), "too many new connections per second"),
+        (LIMITS._replace(connections=2), "too many connections"),
+        (LIMITS._replace(connections_per_address=2), "too many connections from one address"),
+        (LIMITS._replace(connections_per_second=2), "too many new connections per second"),
     ],
 )
 def test_connections_over_a_limit_are_closed_and_audited(limits, reason):
@@ -297,8 +296,8 @@ def test_connections_over_a_limit_are_closed_and_audited(limits, reason):
 @pytest.mark.parametrize(
     ("limits", "data", "reason"),
     [
-        (replace(LIMITS, frame_seconds=0.0), b"\0\0\1\0half", "a frame was not finished in time"),
-        (replace(LIMITS, idle_seconds=0.0), b"", "idle"),
+        (LIMITS._replace(frame_seconds=0.0), b"\0\0\1\0half", "a frame was not finished in time"),
+        (LIMITS._replace(idle_seconds=0.0), b"", "idle"),
     ],
 )
 def test_deadlines_close_a_connection(limits, data, reason):
@@ -317,7 +316,7 @@ def test_deadlines_close_a_connection(limits, data, reason):
 
 def test_a_slow_reader_is_closed():
     async def scenario() -> None:
-        limits = replace(LIMITS, slow_reader_seconds=0.0)
+        limits = LIMITS._replace(slow_reader_seconds=0.0)
         big = framed(b"x" * (32 << 20))
         async with Echo(lambda exchange, body: exchange.send([big]), limits) as echo:
             sock = socket.create_connection(("127.0.0.1", echo.port))

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from typing import Any
 
+from shoal.broker.flags import FLAGS, LOG_FORMATS, LOG_LEVELS, defaults, quick, serve
 from shoal.errors import ShoalError
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m shoal.broker", description="Run a broker.")
-    parser.add_argument("--config", dest="config_file", metavar="FILE")
-    parser.add_argument("--listen", action="append", default=[], metavar="HOST:PORT")
-    parser.add_argument("--advertise", metavar="HOST[:PORT]")
-    parser.add_argument("--data-dir", metavar="DIR")
-    parser.add_argument("--durability", metavar="group|each|interval|os")
-    parser.add_argument("--sasl", action="append", default=[], metavar="MECHANISM")
-    parser.add_argument("--certificate", dest="certificate_file", metavar="FILE")
-    parser.add_argument("--key", dest="key_file", metavar="FILE")
-    parser.add_argument("--client-ca", dest="client_ca_file", metavar="FILE")
-    parser.add_argument("--insecure-public", action="store_true")
-    parser.add_argument("--partitions", type=int, metavar="N")
-    parser.add_argument("--no-auto-create", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--log-level", default="warning")
-    parser.add_argument("--log-format", default="text", choices=("text", "json"))
-    options = vars(parser.parse_args(arguments))
-    json_output = options.pop("json")
-    level, log_format = options.pop("log_level"), options.pop("log_format")
-    # Imported after parsing: a wrong flag is answered at once.
-    from shoal.broker.options import build_config
-    from shoal.broker.serving import run, set_up_logging
+def _explained(arguments: list[str]) -> dict[str, Any]:
+    """The options by a parser that has a help and names mistakes; it may not return."""
+    import argparse
 
+    parser = argparse.ArgumentParser(prog="python -m shoal.broker", description="Run a broker.")
+    choices = {"--log-level": LOG_LEVELS, "--log-format": LOG_FORMATS}
+    for name, flag in FLAGS.items():
+        if flag.kind == "switch":
+            parser.add_argument(name, dest=flag.keyword, action="store_true")
+        else:
+            parser.add_argument(
+                name,
+                dest=flag.keyword,
+                action="append" if flag.kind == "list" else "store",
+                type=int if flag.kind == "number" else str,
+                metavar=None if name in choices else flag.metavar,
+                choices=choices.get(name),
+            )
+    parser.set_defaults(**defaults())
+    return vars(parser.parse_args(arguments))
+
+
+def main(arguments: list[str]) -> int:
+    options = quick(arguments) or _explained(arguments)
     try:
-        set_up_logging(level, log_format)
-        run(build_config(**options), json_output=json_output)
+        serve(options)
     except ShoalError as error:
         print(f"shoal: {error}", file=sys.stderr)
         return 1
@@ -42,4 +42,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

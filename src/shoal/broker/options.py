@@ -6,7 +6,6 @@ Rule: flags win over the file; whatever is left unsaid keeps its default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from shoal.broker.config import BrokerConfig, Listener, from_toml, parse_address
@@ -38,12 +37,10 @@ def build_config(
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         config = from_toml(text, source=str(path))
     if listen:
-        config = replace(config, listeners=tuple(_listener(address) for address in listen))
-    config = replace(
-        config,
+        config = config._replace(listeners=tuple(_listener(address) for address in listen))
+    config = config._replace(
         listeners=tuple(
-            replace(
-                listener,
+            listener._replace(
                 advertised=parse_address(advertise, default_port=0)
                 if advertise
                 else listener.advertised,
@@ -57,8 +54,7 @@ def build_config(
         data_dir=data_dir or config.data_dir or "shoal-data",
         durability=durability or config.durability,
         insecure_public=insecure_public or config.insecure_public,
-        topics=replace(
-            config.topics,
+        topics=config.topics._replace(
             partitions=partitions if partitions is not None else config.topics.partitions,
             auto_create=config.topics.auto_create and not no_auto_create,
         ),

@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -57,8 +56,7 @@ class Broker:
         self._users = dict(users or {})
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._directory: Path | None = None
-        self._config = replace(
-            config or BrokerConfig(),
+        self._config = (config or BrokerConfig())._replace(
             listeners=listeners or (Listener(port=0),),
             durability=durability,
         )
@@ -75,7 +73,7 @@ class Broker:
         assert self._live is None, "the broker is running"
         if self._directory is None:
             self._directory = self._given_dir or _memory_directory()
-        config = replace(self._config, data_dir=str(self._directory))
+        config = self._config._replace(data_dir=str(self._directory))
         ready = threading.Event()
         failure: list[BaseException] = []
 
@@ -107,10 +105,9 @@ class Broker:
             raise failure[0]
         # The same port after a restart: clients come back to where they were.
         live = self.live
-        self._config = replace(
-            self._config,
+        self._config = self._config._replace(
             listeners=tuple(
-                replace(listener, port=bound.port)
+                listener._replace(port=bound.port)
                 for listener, bound in zip(self._config.listeners, live.listeners, strict=True)
             ),
         )
