@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from shoal.client import group_admin, topic_admin
+from shoal.client.arguments import checks_arguments
 from shoal.client.cluster import Cluster
 from shoal.client.config import AdminConfig, config_of
 from shoal.client.engine import Engine
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _ENDS = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 
 
+@checks_arguments()
 class Admin:
     """Looks after topics, groups, settings, records and users. Safe to use from several threads.
 

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from shoal.client.arguments import checks_arguments
 from shoal.client.committing import CommitCallback, Offsets
 from shoal.client.config import ConsumerConfig, config_of
 from shoal.client.consuming import ConsumerSession
 from shoal.client.engine import Engine
-from shoal.client.listening import intercepted
-from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
+from shoal.client.listening import RebalanceListener, intercepted
+from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -37,6 +38,7 @@ T = TypeVar("T")
 _ITERATION_TIMEOUT_S = 1.0
 
 
+@checks_arguments()
 class AsyncConsumer:
     """``Consumer`` for asyncio::
 
@@ -69,7 +71,9 @@ class AsyncConsumer:
     # --- what to read ---
 
     async def subscribe(
-        self, topics: Collection[str] | re.Pattern[str] | str, listener: Any | None = None
+        self,
+        topics: Collection[str] | re.Pattern[str] | str,
+        listener: RebalanceListener | Any | None = None,
     ) -> None:
         """Join the group for these topics; see ``Consumer.subscribe``."""
         if isinstance(topics, str):
@@ -85,7 +89,7 @@ class AsyncConsumer:
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's say."""
-        await self._call(self._session.assign([TopicPartition(*tp) for tp in partitions]))
+        await self._call(self._session.assign(list(partitions)))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
@@ -109,7 +113,7 @@ class AsyncConsumer:
         self, timeout: float = 0.0, *, max_records: int | None = None
     ) -> Records[Any, Any]:
         """Records, as soon as there are some; none if none came within ``timeout`` seconds."""
-        limit = max_records or self.config.max_poll_records
+        limit = most(max_records, self.config.max_poll_records)
         with self._using():
             taken = await self._drive(
                 poll_steps(self._session, timeout, lambda: self._session.reader.take(limit))
@@ -120,7 +124,7 @@ class AsyncConsumer:
         self, timeout: float = 0.0, *, max_records: int | None = None
     ) -> pa.RecordBatch:
         """As ``poll``, as Arrow columns; see ``Consumer.poll_arrow``."""
-        limit = max_records or self.config.max_poll_arrow_records
+        limit = most(max_records, self.config.max_poll_arrow_records)
         with self._using():
             taken = await self._drive(
                 poll_steps(self._session, timeout, lambda: self._session.reader.take_arrow(limit))
@@ -143,7 +147,7 @@ class AsyncConsumer:
         self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
     ) -> None:
         """Read on from ``offset``."""
-        await self._call(self._session.seek(TopicPartition(*partition), offset, leader_epoch))
+        await self._call(self._session.seek(partition, offset, leader_epoch))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read on from the beginning of these partitions, or of all."""

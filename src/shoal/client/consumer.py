@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from shoal.client.arguments import checks_arguments
 from shoal.client.committing import CommitCallback, Offsets
 from shoal.client.config import ConsumerConfig, config_of
 from shoal.client.consuming import ConsumerSession
 from shoal.client.engine import Engine
-from shoal.client.listening import intercepted
-from shoal.client.polling import Records, Steps, empty_arrow, poll_steps, start_session
+from shoal.client.listening import RebalanceListener, intercepted
+from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -38,6 +39,7 @@ T = TypeVar("T")
 _ITERATION_TIMEOUT_S = 1.0
 
 
+@checks_arguments()
 class Consumer:
     """Reads topics, alone (``assign``) or as a member of a group (``subscribe``).
 
@@ -73,7 +75,9 @@ class Consumer:
     # --- what to read ---
 
     def subscribe(
-        self, topics: Collection[str] | re.Pattern[str] | str, listener: Any | None = None
+        self,
+        topics: Collection[str] | re.Pattern[str] | str,
+        listener: RebalanceListener | Any | None = None,
     ) -> None:
         """Join the group for these topics; replaces what was subscribed to before.
 
@@ -95,7 +99,7 @@ class Consumer:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's say; replaces the last assignment."""
-        self._call(self._session.assign([TopicPartition(*tp) for tp in partitions]))
+        self._call(self._session.assign(list(partitions)))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
@@ -130,7 +134,7 @@ class Consumer:
             RebalanceListenerError: a listener raised.
             BrokerError: the broker refused something for good.
         """
-        limit = max_records or self.config.max_poll_records
+        limit = most(max_records, self.config.max_poll_records)
         with self._using():
             taken = self._drive(
                 poll_steps(
@@ -147,7 +151,7 @@ class Consumer:
         timestamp_type, headers. No Python object is made per record; deserializers and
         interceptors are not used. Empty (``num_rows == 0``) if nothing came.
         """
-        limit = max_records or self.config.max_poll_arrow_records
+        limit = most(max_records, self.config.max_poll_arrow_records)
         with self._using():
             taken = self._drive(
                 poll_steps(
@@ -174,7 +178,7 @@ class Consumer:
         self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
     ) -> None:
         """Read on from ``offset``."""
-        self._call(self._session.seek(TopicPartition(*partition), offset, leader_epoch))
+        self._call(self._session.seek(partition, offset, leader_epoch))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read on from the beginning of these partitions, or of all; looked up when needed."""

@@ -34,6 +34,15 @@ class Records(list[Record[K, V]], Generic[K, V]):
         return groups
 
 
+def most(given: int | None, default: int) -> int:
+    """How many records a poll may return."""
+    if given is None:
+        return default
+    if given < 1:
+        raise ValueError(f"max_records={given} is less than one record")
+    return given
+
+
 def poll_steps(
     session: ConsumerSession,
     timeout: float,

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
+from shoal.client.arguments import checks_arguments
 from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig, config_of
@@ -43,6 +44,7 @@ _ARROW_BATCH_BYTES = 1_000_000
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
 
+@checks_arguments(leave={"send"})
 class Producer:
     """Sends records to topics. Thread-safe: share one among threads.
 
@@ -116,11 +118,12 @@ class Producer:
             ValueError: the partition does not exist, or the record is larger than
                 ``max_request_size``.
         """
+        if not isinstance(topic, str):
+            raise TypeError(f"send(): topic must be a string, not {type(topic).__name__}")
         config = self.config
         key_bytes = _serialized(key, config.key_serializer, "key")
         value_bytes = _serialized(value, config.value_serializer, "value")
-        if isinstance(headers, Mapping):
-            headers = tuple(headers.items())
+        pairs = _checked_headers(headers) if headers else ()
         size = len(key_bytes or b"") + len(value_bytes or b"")
         if size > config.max_request_size:
             raise ValueError(
@@ -129,13 +132,19 @@ class Producer:
             )
         count = self._partition_counts.get(topic) or self._partition_count(topic)
         if partition is None:
-            partition = self._partitioner(topic, key_bytes, count)
+            partition = int(self._partitioner(topic, key_bytes, count))
+        if not isinstance(partition, int):
+            raise TypeError(f"send(): partition must be an int, not {type(partition).__name__}")
         if not 0 <= partition < count:
             raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
+        elif not isinstance(timestamp_ms, int):
+            raise TypeError(f"send(): timestamp_ms must be an int, not {timestamp_ms!r}")
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError(f"send(): on_delivery must be callable, not {on_delivery!r}")
         future, filled_one = self._accumulator.append(
-            TopicPartition(topic, partition), key_bytes, value_bytes, headers, timestamp_ms
+            TopicPartition(topic, partition), key_bytes, value_bytes, pairs, timestamp_ms
         )
         if filled_one and self._on_batch is not None:
             self._on_batch(topic, partition, count)
@@ -271,11 +280,26 @@ def _run_all(callbacks: list[Callback]) -> None:
             logger.exception("a delivery callback raised")
 
 
+def _checked_headers(given: Headers) -> Sequence[Header]:
+    if not isinstance(given, Mapping | Sequence):
+        raise TypeError(f"send(): headers must be pairs or a dict, not {type(given).__name__}")
+    headers = tuple(given.items()) if isinstance(given, Mapping) else tuple(given)
+    for header in headers:
+        match header:
+            case (str(), bytes() | None):
+                continue
+        raise TypeError(f"send(): a header is (str, bytes or None), not {header!r}")
+    return headers
+
+
 def _serialized(given: Any, serializer: Callable[[Any], bytes] | None, what: str) -> bytes | None:
     if given is None:
         return None
     if serializer is not None:
-        return serializer(given)
+        made = serializer(given)
+        if isinstance(made, bytes):
+            return made
+        raise TypeError(f"{what}_serializer returned {type(made).__name__}, not bytes")
     if isinstance(given, bytes):
         return given
     if isinstance(given, str):
