@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     options = quick(arguments) or _explained(arguments)
     try:
         serve(options)
-    except ShoalError as error:
+    except (ShoalError, OSError) as error:
         print(f"shoal: {error}", file=sys.stderr)
         return 1
     return 0

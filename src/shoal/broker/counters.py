@@ -14,6 +14,7 @@ from typing import Any, Final
 # A request that holds the loop longer than this delays everybody's heartbeats.
 STALL_SECONDS: Final = 0.050
 _PROBE_SECONDS: Final = 0.050
+_COMPLAINT_INTERVAL_MS: Final = 10_000
 # Upper edges of the histogram of loop lag, in seconds.
 _EDGES: Final = (0.001, 0.002, 0.005, 0.010, 0.020, 0.050, 0.100, 0.250, 1.0, float("inf"))
 
@@ -36,6 +37,14 @@ class Counters:
         self.fetches_waiting = 0
         self.lag_counts = [0] * len(_EDGES)
         self.lag_max_seconds = 0.0
+        self._next_complaint_ms = 0
+
+    def may_complain(self, now_ms: int) -> bool:
+        """Whether to log that the disk fails: not at every retry of every producer."""
+        if now_ms < self._next_complaint_ms:
+            return False
+        self._next_complaint_ms = now_ms + _COMPLAINT_INTERVAL_MS
+        return True
 
     def request_took(self, api: str, seconds: float) -> None:
         self.requests[api] += 1

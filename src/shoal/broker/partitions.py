@@ -49,6 +49,9 @@ class Partition:
         result = self.log.append(data, now_ms=now_ms, origin=origin)
         if result.error is not ErrorCode.NONE or result.duplicate:
             self._arrived = max(0, self._arrived - len(data))
+            failed = result.error is ErrorCode.KAFKA_STORAGE_ERROR
+            if failed and self._counters.may_complain(now_ms):
+                logger.error("cannot store records of %s: %s", self.topic_partition, result.detail)
         else:
             self._counters.batches_appended += 1
             self._counters.records_bytes_appended += len(data)
@@ -139,7 +142,8 @@ class Partitions:
                 topic_id=UUID(bytes=topic.id),
             )
         except OSError as error:
-            logger.error("cannot create %s: %s", topic_partition, error)
+            if self._counters.may_complain(self._now_ms()):
+                logger.error("cannot store records of %s: %s", topic_partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return self._adopt(log)
 
