@@ -16,13 +16,16 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=134, help="three of four are kills")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--durability", default="group")
+    parser.add_argument("--without-java", action="store_true", help="no verifiable clients")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-soak-") as directory:
         result = soak(
             Path(directory),
-            faults=options.faults,
+            plan=options.faults,
             seed=options.seed,
             durability=options.durability,
+            verifiable=not options.without_java,
+            disk_bytes=512 << 20,
         )
     anomalies = result.pop("anomalies")
     print(json.dumps(result | {"seed": options.seed, "anomalies": len(anomalies)}))

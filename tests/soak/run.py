@@ -1,4 +1,8 @@
-"""A broker process under load that is killed, stopped and cut; the history is judged at the end."""
+"""A broker process under load that is killed, stopped, cut off and left without disk space.
+
+The clients reach it through a proxy that cuts; its data may lie on a disk small enough to fill.
+The history of every load is judged at the end.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +13,50 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from tests.peers import PeerMissingError
+from tests.peers.jars import kafka_jars
 from tests.peers.kafka import free_ports
 from tests.soak.history import History, Value
+from tests.soak.proxy import CuttingProxy
+from tests.soak.small_disk import MISSING, SmallDisk, can_mount, small_disk
+from tests.soak.verifiable import VerifiableLoad
 
 PARTITIONS = 4
-TOPIC = "soak"
-GROUP = "soak-group"
 _RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
 
 
 class BrokerProcess:
     """``python -m shoal.broker`` on one port and one directory, again and again."""
 
-    def __init__(self, directory: Path, durability: str = "group") -> None:
+    def __init__(
+        self, directory: Path, log: Path, durability: str = "group", *, advertised: int
+    ) -> None:
         (self.port,) = free_ports(1)
+        self._log = log
         self._command = [
             *(sys.executable, "-m", "shoal.broker", "--listen", f"127.0.0.1:{self.port}"),
             *("--data-dir", str(directory), "--durability", durability),
-            *("--partitions", str(PARTITIONS)),
+            *("--partitions", str(PARTITIONS), "--advertise", f"127.0.0.1:{advertised}"),
         ]
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def said(self) -> str:
+        """Everything it wrote to its log, over all its lives."""
+        return self._log.read_text()
+
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True
+            )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith("ready")
+        assert self._process.stdout.readline().startswith("ready"), self.said[-1000:]
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -58,11 +78,23 @@ class BrokerProcess:
         self._process.stdout.close()
 
 
+class Judged(Protocol):
+    """Clients at work, and what they saw."""
+
+    topic: str
+    group: str
+    history: History
+
+    def finish(self) -> None: ...
+    def kill(self) -> None: ...
+
+
 class Load:
     """Two idempotent producers and a group of two consumers that commit what they read."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, topic: str = "soak", group: str = "soak-group") -> None:
         self.history = History()
+        self.topic, self.group = topic, group
         self._servers = servers
         self._producing = threading.Event()
         self._consuming = threading.Event()
@@ -102,6 +134,11 @@ class Load:
         if self._failures:
             raise self._failures[0]
 
+    def kill(self) -> None:
+        """The threads end with the process."""
+        self._producing.clear()
+        self._consuming.clear()
+
     def _produce(self, name: str) -> None:
         from confluent_kafka import Producer
 
@@ -125,7 +162,9 @@ class Load:
         number = 0
         while self._producing.is_set():
             value = f"{name}-{number}".encode()
-            producer.produce(TOPIC, value, partition=number % PARTITIONS, on_delivery=delivered)
+            producer.produce(
+                self.topic, value, partition=number % PARTITIONS, on_delivery=delivered
+            )
             number += 1
             producer.poll(0.001)
         assert producer.flush(100) == 0
@@ -142,7 +181,7 @@ class Load:
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,
-                "group.id": GROUP,
+                "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 6000,
@@ -151,7 +190,7 @@ class Load:
                 **_RECONNECT,
             }
         )
-        consumer.subscribe([TOPIC], on_assign=assigned, on_revoke=assigned)
+        consumer.subscribe([self.topic], on_assign=assigned, on_revoke=assigned)
         since_commit = 0
         while self._consuming.is_set():
             message = consumer.poll(0.1)
@@ -172,16 +211,18 @@ class Load:
         consumer.close()
 
 
-def final_state(servers: str) -> tuple[dict[int, dict[int, Value]], dict[int, int]]:
+def final_state(
+    servers: str, topic: str, group: str
+) -> tuple[dict[int, dict[int, Value]], dict[int, int]]:
     """The whole log, and the committed offsets, as a fresh client reads them."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": GROUP, "enable.auto.commit": False}
+        {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False}
     )
-    everything = [TopicPartition(TOPIC, p, OFFSET_BEGINNING) for p in range(PARTITIONS)]
+    everything = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)]
     ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), 10)[1]
+        p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1]
         for p in range(PARTITIONS)
     }
     committed = {
@@ -195,42 +236,128 @@ def final_state(servers: str) -> tuple[dict[int, dict[int, Value]], dict[int, in
         assert time.monotonic() < deadline, "the log cannot be read to its end"
         for message in consumer.consume(1000, 1.0):
             assert message.error() is None, message.error()
-            log[message.partition()][message.offset()] = message.value()
+            value = message.value().replace(b".", b"-")
+            log[message.partition()][message.offset()] = value
             positions[message.partition()] = message.offset() + 1
     consumer.close()
     return log, committed
 
 
-def soak(directory: Path, *, faults: int, seed: int, durability: str = "group") -> dict[str, Any]:
-    """Run the load through ``faults`` faults and judge. Returns counts and anomalies."""
-    rng = random.Random(seed)
-    broker = BrokerProcess(directory, durability)
-    broker.start()
-    servers = f"127.0.0.1:{broker.port}"
-    load = Load(servers)
-    counts = {"kill": 0, "pause": 0, "restart": 0}
-    for number in range(faults):
-        time.sleep(rng.uniform(0.3, 1.2))
-        kind = "kill" if number % 4 != 3 else rng.choice(["pause", "restart"])
-        counts[kind] += 1
-        if kind == "pause":
-            broker.pause(rng.uniform(0.2, 1.0))
-            continue
-        if kind == "kill":
-            broker.kill()
-        else:
-            broker.stop()
+class Faults:
+    """What can happen to a broker, one thing at a time."""
+
+    def __init__(
+        self, broker: BrokerProcess, proxy: CuttingProxy, disk: SmallDisk | None, seed: int
+    ) -> None:
+        self._broker = broker
+        self._proxy = proxy
+        self._disk = disk
+        self._rng = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.seldom = ["pause", "restart", "cut", *(["full disk"] if disk else [])]
+
+    def wait(self) -> None:
+        time.sleep(self._rng.uniform(0.3, 1.2))
+
+    def strike(self, kind: str) -> None:
+        self.counts[kind] += 1
+        match kind:
+            case "kill":
+                self._broker.kill()
+                self._broker.start()
+            case "restart":
+                self._broker.stop()
+                self._broker.start()
+            case "pause":
+                self._broker.pause(self._rng.uniform(0.2, 1.0))
+            case "cut":
+                for _ in range(3):
+                    self.counts["connections cut"] += self._proxy.cut(self._rng)
+                    time.sleep(self._rng.uniform(0.0, 0.3))
+            case "full disk":
+                self._fill(kill=self._rng.random() < 0.5)
+
+    def _fill(self, *, kill: bool) -> None:
+        """No byte is left until the broker has said so; perhaps it dies of something else then."""
+        assert self._disk is not None
+        said = len(self._broker.said)
+        self._disk.fill()
+        deadline = time.monotonic() + 15
+        while "cannot store records" not in self._broker.said[said:]:
+            assert time.monotonic() < deadline, "the broker says nothing about its full disk"
+            time.sleep(0.05)
+        if kill:
+            self.counts["kill"] += 1
+            self._broker.kill()
+        self._disk.free()
+        if kill:
+            self._broker.start()
+
+
+def soak(
+    directory: Path,
+    *,
+    plan: list[str] | int,
+    seed: int,
+    durability: str = "group",
+    verifiable: bool = False,
+    disk_bytes: int = 0,
+) -> dict[str, Any]:
+    """Run the loads through the faults and judge. Returns counts and anomalies.
+
+    Args:
+        plan: the faults in their order, or how many; then three of four are kills.
+        verifiable: Kafka's own verifiable clients work beside confluent-kafka's.
+        disk_bytes: put the data on a disk of its own, of that size, that can be filled. The broker
+            keeps 64 MiB for itself.
+    """
+    result: dict[str, Any] = {}
+    with ExitStack() as stack:
+        disk = None
+        if disk_bytes and can_mount():
+            disk = stack.enter_context(small_disk(directory, disk_bytes))
+        elif disk_bytes:
+            result["not run"] = MISSING
+        (outside,) = free_ports(1)
+        data = disk.directory if disk else directory / "data"
+        broker = BrokerProcess(data, directory / "broker.log", durability, advertised=outside)
         broker.start()
-    time.sleep(1.0)
-    load.finish()
-    log, committed = final_state(servers)
-    broker.stop()
-    anomalies = load.history.anomalies(log, committed)
-    return {
-        **counts,
-        "acknowledged": len(load.history.acknowledged),
-        "read": sum(len(seen) for seen in load.history.read.values()),
-        "commits": len(load.history.committed),
-        "log": sum(len(records) for records in log.values()),
-        "anomalies": anomalies,
-    }
+        stack.callback(broker.stop)
+        proxy = CuttingProxy(outside, broker.port)
+        stack.callback(proxy.stop)
+        loads: list[Judged] = [Load(f"127.0.0.1:{outside}")]
+        if verifiable:
+            try:
+                kafka_jars()
+                java = VerifiableLoad(f"127.0.0.1:{outside}", "java", "java-group", directory)
+                loads.append(java)
+            except PeerMissingError as missing:
+                result["not run"] = str(missing)
+        for load in loads:
+            stack.callback(load.kill)
+        faults = Faults(broker, proxy, disk, seed)
+        for kind in _planned(plan, faults, seed):
+            faults.wait()
+            faults.strike(kind)
+        time.sleep(1.0)
+        result |= faults.counts
+        result["anomalies"] = []
+        for load in loads:
+            load.finish()
+            log, committed = final_state(f"127.0.0.1:{broker.port}", load.topic, load.group)
+            history = load.history
+            result["anomalies"] += history.anomalies(log, committed)
+            result[load.topic] = {
+                "acknowledged": len(history.acknowledged),
+                "read": sum(len(seen) for seen in history.read.values()),
+                "commits": len(history.committed),
+                "log": sum(len(records) for records in log.values()),
+            }
+    return result
+
+
+def _planned(plan: list[str] | int, faults: Faults, seed: int) -> list[str]:
+    if isinstance(plan, list):
+        return plan
+    rng = random.Random(seed)
+    return ["kill" if number % 4 != 3 else rng.choice(faults.seldom) for number in range(plan)]

@@ -1,11 +1,14 @@
-"""Seven faults, five of them kill -9, in CI; a hundred and more by ``make soak``."""
+"""Every kind of fault, five times kill -9, in CI; a hundred kills and more by ``make soak``."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.peers import need
+from tests.peers.jars import kafka_jars
 from tests.soak.history import History
 from tests.soak.run import soak
+from tests.soak.small_disk import MISSING, can_mount
 
 LOG = {0: {0: b"p0-0", 1: b"p0-1", 2: b"p1-0"}}
 
@@ -44,11 +47,44 @@ def test_a_skip_is_found():
     assert history.anomalies(LOG, {0: 2}) == ["skipped: ('c1', 1) did not get 0/1"]
 
 
+def check(result):
+    assert result["anomalies"] == []
+    assert result["soak"]["acknowledged"] > 1000
+    assert result["soak"]["read"] >= result["soak"]["acknowledged"]
+    assert result["soak"]["commits"] > 0
+
+
 @pytest.mark.slow
 def test_five_kills_under_load_leave_no_anomaly(tmp_path):
-    result = soak(tmp_path, faults=7, seed=5)
-    assert result["kill"] >= 5
-    assert result["acknowledged"] > 1000
-    assert result["read"] >= result["acknowledged"]
-    assert result["commits"] > 0
-    assert result["anomalies"] == []
+    result = soak(
+        tmp_path, plan=["kill", "kill", "pause", "kill", "restart", "kill", "kill"], seed=5
+    )
+    assert result["kill"] == 5
+    check(result)
+
+
+@pytest.mark.slow
+def test_cut_connections_leave_no_anomaly(tmp_path):
+    result = soak(tmp_path, plan=["cut"] * 4, seed=6)
+    assert result["connections cut"] > 10
+    check(result)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason=MISSING)
+def test_a_full_disk_is_told_of_and_costs_nothing_acknowledged(tmp_path):
+    result = soak(tmp_path, plan=["full disk"] * 3, seed=7, disk_bytes=192 << 20)
+    assert result["full disk"] == 3
+    check(result)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_kafkas_verifiable_clients_find_no_anomaly_either(tmp_path):
+    need(kafka_jars)
+    result = soak(tmp_path, plan=["kill", "cut", "kill", "pause", "kill"], seed=8, verifiable=True)
+    check(result)
+    assert result["java"]["acknowledged"] > 500
+    assert result["java"]["read"] >= result["java"]["acknowledged"]
+    assert result["java"]["commits"] > 0
