@@ -23,11 +23,12 @@ COUNTS = {
     "produce_shoal_objects": 200_000,
     "produce_confluent": 600_000,
     "produce_kafka_python": 50_000,
+    "produce_aiokafka": 50_000,
 }
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    report = Report("client_produce", ("confluent-kafka", "kafka-python", "pyarrow"))
+    report = Report("client_produce", ("confluent-kafka", "kafka-python", "aiokafka", "pyarrow"))
     with brokers() as found:
         for name, servers in found.items():
             topic = f"bench-{time.time_ns()}"
@@ -56,4 +57,5 @@ def _rows(
         Row(f"send_arrow, {name}, {how}", unit, arrow, confluent, "confluent produce()", goals[0])
     )
     report.add(Row(f"send, {name}, {how}", unit, objects, kafka_python, "kafka-python", goals[1]))
+    report.add(Row(f"send, {name}, {how}", unit, objects, rate["produce_aiokafka"], "aiokafka"))
     report.add(Row(f"send, {name}, {how}", unit, objects, confluent, "confluent produce()"))

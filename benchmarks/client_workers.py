@@ -182,6 +182,29 @@ def produce_kafka_python(servers: str, topic: str, count: int) -> dict[str, floa
     return result
 
 
+def produce_aiokafka(servers: str, topic: str, count: int) -> dict[str, float]:
+    import asyncio
+
+    import aiokafka
+
+    async def run() -> dict[str, float]:
+        value = bytes(VALUE_BYTES)
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers, linger_ms=5, enable_idempotence=True
+        )
+        await producer.start()
+        await producer.send_and_wait(topic, value)
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            await producer.send(topic, value)
+        await producer.flush()
+        result = _spent(count, wall, cpu)
+        await producer.stop()
+        return result
+
+    return asyncio.run(run())
+
+
 def _spent(count: int, wall: float, cpu: float) -> dict[str, float]:
     return {
         "records": count,
@@ -229,6 +252,47 @@ def first_confluent(servers: str, topic: str, count: int) -> dict[str, float]:
             pass
         times.append(time.perf_counter() - began)
         consumer.close()
+    return {"median_s": median(times), "slowest_s": max(times)}
+
+
+def first_kafka_python(servers: str, topic: str, count: int) -> dict[str, float]:
+    import kafka
+
+    times = []
+    for n in range(count):
+        began = time.perf_counter()
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=f"first-{time.time_ns()}-{n}",
+            auto_offset_reset="earliest",
+        )
+        consumer.subscribe([topic])
+        while not consumer.poll(1000):
+            pass
+        times.append(time.perf_counter() - began)
+        consumer.close()
+    return {"median_s": median(times), "slowest_s": max(times)}
+
+
+def first_aiokafka(servers: str, topic: str, count: int) -> dict[str, float]:
+    import asyncio
+
+    import aiokafka
+
+    async def once(group: str) -> float:
+        began = time.perf_counter()
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest"
+        )
+        consumer.subscribe([topic])
+        await consumer.start()
+        while not await consumer.getmany(timeout_ms=1000):
+            pass
+        took = time.perf_counter() - began
+        await consumer.stop()
+        return took
+
+    times = [asyncio.run(once(f"first-{time.time_ns()}-{n}")) for n in range(count)]
     return {"median_s": median(times), "slowest_s": max(times)}
 
 

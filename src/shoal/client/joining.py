@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 # The member watches the time of its requests itself; this only ends what it has forgotten.
 _FORGOTTEN_S = 24 * 3600.0
+_COMMIT_PATIENCE_S = 0.05
 
 Callback = Callable[[Revoked | Assigned | Lost], Awaitable[None]]
 CommitAll = Callable[[], Awaitable[CommitVerdict]]
@@ -115,13 +116,22 @@ class Membership:
         await self.run(self.perform(self.member.poll(self.now_ms)), callback, commit_all)
 
     async def run(self, step: Step | None, callback: Callback, commit_all: CommitAll) -> None:
+        has_committed = False
         while step is not None:
             match step:
                 case Failed(error):
                     raise error
                 case CommitPositions():
-                    self._spawn(self._commit(commit_all))
-                    return
+                    task = self._spawn(self._commit(commit_all))
+                    if has_committed:
+                        return
+                    # A moment for the answer: a member that is long in user code between polls
+                    # would else keep the others waiting for one more of its polls.
+                    await asyncio.wait({task}, timeout=_COMMIT_PATIENCE_S)
+                    if not task.done():
+                        return
+                    has_committed = True
+                    step = self.perform(self.member.poll(self.now_ms))
                 case Revoked() | Assigned() | Lost():
                     step = await self._call_back(step, callback)
 
@@ -239,10 +249,11 @@ class Membership:
             logger.warning("metadata for the subscription could not be had: %s", error)
             self._cluster.mark_stale()
 
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
