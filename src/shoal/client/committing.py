@@ -90,8 +90,14 @@ class Committer:
 
     @property
     def auto_due_at(self) -> float | None:
-        """When the next automatic commit is due, on the loop's clock."""
-        return self._auto_at if self._config.enable_auto_commit else None
+        """When the next automatic commit is due, on the loop's clock.
+
+        Not while one is under way, which may take longer than the interval: nobody can do
+        anything about that one but wait.
+        """
+        if self._auto is not None or not self._config.enable_auto_commit:
+            return None
+        return self._auto_at
 
     def restart_auto(self) -> None:
         """A rebalance ended, or a commit was sent: a whole interval from now."""

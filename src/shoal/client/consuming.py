@@ -14,7 +14,7 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
 from shoal.client.cluster import Cluster
@@ -27,8 +27,9 @@ from shoal.client.links import Links
 from shoal.client.listening import Listener
 from shoal.client.locating import Locator
 from shoal.client.metadata import Metadata
-from shoal.client.offsets import EARLIEST, LATEST, fetch_committed, list_offsets
+from shoal.client.offsets import EARLIEST, LATEST, fetch_committed
 from shoal.client.positions import Positions
+from shoal.client.questions import Questions
 from shoal.client.reading import Buffer, Reader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
@@ -38,8 +39,6 @@ from shoal.group.membership import Assigned, CommitVerdict, Lost, Revoked
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionInfo,
     TopicPartition,
 )
 
@@ -63,6 +62,7 @@ class ConsumerSession:
             links or Links(config, tls_context(config)),
             auto_create_topics=config.allow_auto_create_topics,
         )
+        self.questions = Questions(self._cluster, config)
         self.buffer = Buffer(self.positions, self._on_room)
         self.reader = Reader(self.buffer, config)
         self._validator = Validator(self._cluster, config, self.positions, self._on_located)
@@ -202,12 +202,16 @@ class ConsumerSession:
                 if self._committer is not None:
                     self._committer.restart_auto()
                 await self._listener.assigned(partitions)
-            case Revoked(partitions):
-                await self._listener.revoked(partitions)
-                self._forget(partitions)
-            case Lost(partitions):
-                await self._listener.lost(partitions)
-                self._forget(partitions)
+            case Revoked(partitions) | Lost(partitions):
+                told = self._listener.lost if isinstance(step, Lost) else self._listener.revoked
+                is_over = True  # whatever it raises, they are gone; unless it will run again
+                try:
+                    await told(partitions)
+                except WakeupError:
+                    is_over = False
+                    raise
+                finally:
+                    self._forget(partitions if is_over else ())
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self.positions.forget(partitions)
@@ -339,13 +343,9 @@ class ConsumerSession:
         self._locator.start()
         self._fetcher.kick()
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        default_s = self.config.default_api_timeout_ms / 1000
-        return Deadline(default_s if timeout is None else timeout)
-
     async def position(self, tp: TopicPartition, timeout: float | None) -> int:
         state = self.positions[tp]
-        deadline = self._deadline(timeout)
+        deadline = self.questions.deadline(timeout)
         while state.position is None:
             self._changed.clear()
             error = self._locator.take_error()
@@ -374,7 +374,7 @@ class ConsumerSession:
     async def commit_sync(self, offsets: Offsets | None, timeout: float | None) -> None:
         committer = self._need_committer()
         wanted = self.positions.consumed() if offsets is None else _checked(offsets)
-        await committer.commit_sync(wanted, self._deadline(timeout))
+        await committer.commit_sync(wanted, self.questions.deadline(timeout))
 
     async def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         committer = self._need_committer()
@@ -387,45 +387,16 @@ class ConsumerSession:
         self._need_committer()
         assert self.config.group_id is not None
         return await fetch_committed(
-            self._cluster, self.config.group_id, partitions, self._deadline(timeout)
+            self._cluster, self.config.group_id, partitions, self.questions.deadline(timeout)
         )
-
-    # --- questions to the cluster ---
-
-    async def offsets_for_times(
-        self, times_ms: Mapping[TopicPartition, int], timeout: float | None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        for tp, time_ms in times_ms.items():
-            if time_ms < 0:
-                raise ValueError(f"the time {time_ms} for {tp} is negative")
-        return await list_offsets(self._cluster, times_ms, self._deadline(timeout))
-
-    async def ends(
-        self, partitions: Collection[TopicPartition], timeout: float | None, *, beginning: bool
-    ) -> dict[TopicPartition, int]:
-        end = EARLIEST if beginning else LATEST
-        wanted = dict.fromkeys(partitions, end)
-        found = await list_offsets(self._cluster, wanted, self._deadline(timeout))
-        return {tp: one.offset for tp, one in found.items() if one is not None}
 
     async def lag(self, tp: TopicPartition, timeout: float | None) -> int:
         """From what the last fetch said, without a request if there was one."""
         position = await self.position(tp, timeout)
         known = self.positions[tp].high_watermark
         if known is None:
-            known = (await self.ends([tp], timeout, beginning=False))[tp]
+            known = (await self.questions.ends([tp], timeout, beginning=False))[tp]
         return max(0, known - position)
-
-    async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
-        metadata = await self._cluster.topics([topic], self._deadline(timeout))
-        return metadata.partition_infos(topic)
-
-    async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
-        deadline = self._deadline(timeout)
-        metadata = await self._cluster.retrying(
-            lambda: self._cluster.refresh(None, deadline), deadline
-        )
-        return {name: metadata.partition_infos(name) for name in sorted(metadata.topics)}
 
     # --- the end ---
 
