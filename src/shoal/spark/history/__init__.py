@@ -1,0 +1,1 @@
+"""What happened to consumer groups, from the records of ``__consumer_offsets``."""

@@ -1,0 +1,311 @@
+"""Events of many groups → rebalances and moves. The same function runs in a report, a Spark batch
+and a Spark stream.
+
+An event is a commit (its place, partition and offset) or a group record as it was written. A run
+over a part of the log leaves a *carry*: the events that the next part needs to be understood, which
+are the last two generations of each group and the last two commits of each partition.
+
+Rule: state is events. Whatever is carried on is fed in again like everything else, so there is
+no second way to know a group, and what a stream keeps in its checkpoint is plain Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import InvalidMessageError
+from shoal.spark.history.causes import Rebalance, explain
+from shoal.spark.history.decode import decode_commits
+from shoal.spark.history.fold import Generation, GroupFold
+from shoal.spark.history.groups import GroupEvent, Place, read_groups
+from shoal.spark.history.tables import names, schema
+from shoal.types import TopicPartition
+from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+KEPT: Final = 2
+"""How many generations of a group and commits of a partition explain what comes next."""
+
+
+def events_of(records: pa.RecordBatch) -> pa.Table:
+    """What an analysis needs of raw records: much less than they are."""
+    import pyarrow as pa
+
+    commits = pa.Table.from_batches([decode_commits(records).commits])
+    found, _ = read_groups(records)
+    wanted = {(one.place.partition, one.place.offset): one.group for one in found}
+    slim = pa.table(
+        {
+            name: commits.column(name)
+            if name in commits.column_names
+            else pa.nulls(commits.num_rows, schema("events").field(name).type)
+            for name in names("events")
+        }
+    ).cast(schema("events"))
+    return pa.concat_tables([slim, _raw(records, wanted)])
+
+
+def _raw(records: pa.RecordBatch, wanted: dict[tuple[int, int], str]) -> pa.Table:
+    """The group records among ``records`` with the group each belongs to."""
+    import pyarrow as pa
+
+    if not wanted:
+        return schema("events").empty_table()
+    table = pa.Table.from_batches([records]) if isinstance(records, pa.RecordBatch) else records
+    places = zip(
+        table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
+    )
+    groups = [wanted.get(place) for place in places]
+    rows = np.flatnonzero([group is not None for group in groups])
+    part = table.take(pa.array(rows))
+    count = len(rows)
+    return pa.table(
+        {
+            "group": pa.array([groups[row] for row in rows.tolist()], pa.string()),
+            "topic": pa.nulls(count, pa.string()),
+            "partition": pa.nulls(count, pa.int32()),
+            "offset": pa.nulls(count, pa.int64()),
+            "key": part.column("key"),
+            "value": part.column("value"),
+            "log_partition": part.column("partition"),
+            "log_offset": part.column("offset"),
+            "log_time": part.column("timestamp"),
+        }
+    ).cast(schema("events"))
+
+
+@dataclass
+class Analysis:
+    """What happened, and what to feed in again with the events that follow."""
+
+    rebalances: list[Rebalance]
+    latest: dict[str, Generation]
+    """The last generation of each group that has one."""
+    carry: pa.Table
+
+
+def analyse(events: pa.Table, carried: pa.Table | None = None) -> Analysis:
+    """Explain every rebalance among ``events``, which follow upon ``carried``."""
+    import pyarrow as pa
+
+    fresh = pa.array(np.ones(events.num_rows, np.bool_))
+    both = events.append_column("is_new", fresh)
+    if carried is not None and carried.num_rows:
+        old = carried.append_column("is_new", pa.array(np.zeros(carried.num_rows, np.bool_)))
+        both = pa.concat_tables([old, both])
+    both = both.sort_by([(name, "ascending") for name in ("group", "log_partition", "log_offset")])
+    both = both.combine_chunks()
+    rows = _Rows(both)
+    found: list[Rebalance] = []
+    latest: dict[str, Generation] = {}
+    keep: list[Ints] = []
+    for begin, end in rows.groups():
+        one = _Group(rows, begin, end)
+        if len(one.records):
+            found += one.rebalances()
+            keep.append(one.kept())
+            if one.last is not None and not one.fold.is_deleted:
+                latest[one.last.group] = one.last
+    keep.append(rows.last_commits())
+    index = np.sort(np.concatenate(keep))
+    carry = both.take(pa.array(index)).drop_columns(["is_new"])
+    return Analysis(found, latest, carry)
+
+
+class _Rows:
+    """The sorted events as arrays."""
+
+    def __init__(self, table: pa.Table) -> None:
+        import pyarrow as pa
+
+        self.table = table
+        self.group = _codes(table.column("group"))
+        self.time_us = _numbers(table.column("log_time").cast(pa.int64()))
+        self.is_new = np.asarray(table.column("is_new"), dtype=np.bool_)
+        self.is_record = np.asarray(table.column("key").is_valid(), dtype=np.bool_)
+        topics = table.column("topic").combine_chunks().dictionary_encode()
+        if isinstance(topics, pa.ChunkedArray):
+            topics = topics.combine_chunks()
+        self.topic_code = {name: code for code, name in enumerate(topics.dictionary.to_pylist())}
+        # A topic and a partition as one number, to compare many at once.
+        codes = _numbers(topics.indices.fill_null(-1))
+        self.tp = (codes << 32) + _numbers(table.column("partition").fill_null(0))
+        self.is_commit = ~self.is_record & np.asarray(
+            table.column("offset").is_valid(), dtype=np.bool_
+        )
+
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Where each group begins and ends."""
+        begins = np.flatnonzero(np.diff(self.group, prepend=-1)).tolist()
+        yield from pairwise([*begins, len(self.group)])
+
+    def last_commits(self) -> Ints:
+        """The rows of the last two commits of every partition of every group."""
+        rows = np.flatnonzero(self.is_commit)
+        order = np.lexsort((rows, self.tp[rows], self.group[rows]))
+        rows = rows[order]
+        edge = np.diff(self.group[rows], append=-1) != 0
+        edge |= np.diff(self.tp[rows], append=-1) != 0
+        last = np.flatnonzero(edge)
+        chosen = {int(n) for n in last}
+        chosen |= {int(n) - 1 for n in last if n > 0 and not edge[n - 1]}
+        return np.asarray(rows[sorted(chosen)], np.int64)
+
+
+def _codes(column: pa.ChunkedArray) -> Ints:
+    encoded = column.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if hasattr(encoded, "chunks") else encoded
+    return _numbers(encoded.indices)
+
+
+def _numbers(column: Any) -> Ints:
+    return np.asarray(column, dtype=np.int64)
+
+
+@dataclass
+class _Group:
+    """One group's share of the rows; implements ``causes.Commits``."""
+
+    rows: _Rows
+    begin: int
+    end: int
+    fold: GroupFold = field(init=False)
+    records: Ints = field(init=False)
+    last: Generation | None = None
+    _completed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        part = slice(self.begin, self.end)
+        self.records = self.begin + np.flatnonzero(self.rows.is_record[part])
+        commits = self.begin + np.flatnonzero(self.rows.is_commit[part])
+        self._tp = self.rows.tp[commits]
+        self._time_us = self.rows.time_us[commits]
+        self.fold = GroupFold(self.rows.table.column("group")[self.begin].as_py())
+
+    def rebalances(self) -> list[Rebalance]:
+        """Those that a new record completed."""
+        found = []
+        withheld: frozenset[TopicPartition] = frozenset()
+        for row, event in zip(self.records.tolist(), self._events(), strict=True):
+            now = self.fold.feed(event) if event is not None else None
+            if self.fold.is_deleted:
+                self.last = None
+            if now is None:
+                continue
+            rebalance = explain(self.last, now, self, withheld)
+            if self.rows.is_new[row]:
+                found.append(rebalance)
+            self.last, withheld = now, rebalance.withheld
+            self._completed.append(row)
+        return found
+
+    def _events(self) -> Iterator[GroupEvent | None]:
+        import pyarrow as pa
+
+        columns = ("key", "value", "log_partition", "log_offset")
+        part = self.rows.table.select(columns).take(pa.array(self.records))
+        times = self.rows.time_us[self.records].tolist()
+        cells = (part.column(name).to_pylist() for name in columns)
+        for key, value, partition, offset, time_us in zip(*cells, times, strict=True):
+            try:
+                name = decode_key(key)
+                assert not isinstance(name, UnknownKey), "events hold only what can be read"
+                yield GroupEvent(name, decode_value(name, value), Place(partition, offset, time_us))
+            except InvalidMessageError:  # pragma: no cover - refused when events were made
+                yield None
+
+    def kept(self) -> Ints:
+        """The newest record of each key up to the last generation but one, and all after it."""
+        if self.fold.is_deleted:
+            return np.empty(0, np.int64)
+        edge = self._completed[-KEPT:][0] if self._completed else -1
+        keys = self.rows.table.column("key")
+        newest = {keys[row].as_py(): row for row in self.records.tolist() if row <= edge}
+        values = self.rows.table.column("value")
+        alive = [row for row in newest.values() if values[row].is_valid]
+        return np.asarray(alive + [row for row in self.records.tolist() if row > edge], np.int64)
+
+    def last_two(self, tps: Iterable[TopicPartition], at_us: int) -> tuple[int | None, int | None]:
+        codes = self.rows.topic_code
+        wanted = [(codes[tp.topic] << 32) + tp.partition for tp in tps if tp.topic in codes]
+        times = self._time_us[np.isin(self._tp, wanted) & (self._time_us <= at_us)]
+        if not len(times):
+            return None, None
+        last = int(times.max())
+        earlier = times[times < last]
+        return last, int(earlier.max()) if len(earlier) else None
+
+    def around(self, begin_us: int, end_us: int) -> tuple[int | None, int | None]:
+        before = self._time_us[self._time_us <= begin_us]
+        after = self._time_us[self._time_us > end_us]
+        return (
+            int(before.max()) if len(before) else None,
+            int(after.min()) if len(after) else None,
+        )
+
+
+def rebalance_table(rebalances: Sequence[Rebalance]) -> pa.Table:
+    """One row for each rebalance."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([_rebalance_row(one) for one in rebalances], schema("rebalances"))
+
+
+def _rebalance_row(one: Rebalance) -> dict[str, Any]:
+    now = one.now
+    sizes = [len(member.partitions) for member in now.members.values()]
+    partitions = len(now.owners)
+    return {
+        "group": now.group,
+        "generation": now.generation,
+        "protocol": now.protocol,
+        "at": now.at_us,
+        "cause": one.cause,
+        "certain": one.certain,
+        "joined": one.joined,
+        "left": one.departures.left,
+        "expired": one.departures.expired,
+        "gone": one.departures.gone,
+        "restarted": one.restarted,
+        "members": len(sizes),
+        "partitions": partitions,
+        "moved": one.moved,
+        "unassigned": len(one.withheld),
+        "largest": max(sizes, default=0),
+        "smallest": min(sizes, default=0),
+        "idle": sizes.count(0),
+        "imbalance": max(sizes) * len(sizes) / partitions if partitions else None,
+        "duration_ms": None if one.duration_us is None else one.duration_us // 1000,
+        "pause_ms": None if one.pause_us is None else one.pause_us // 1000,
+        "missed": one.missed,
+        "assignor": now.assignor,
+    }
+
+
+def move_table(rebalances: Sequence[Rebalance]) -> pa.Table:
+    """One row for each partition that has another owner after a rebalance."""
+    import pyarrow as pa
+
+    rows = [
+        {
+            "group": one.now.group,
+            "generation": one.now.generation,
+            "at": one.now.at_us,
+            "topic": move.topic_partition.topic,
+            "partition": move.topic_partition.partition,
+            "from_member": move.giver,
+            "to_member": move.taker,
+        }
+        for one in rebalances
+        for move in one.moves
+    ]
+    return pa.Table.from_pylist(rows, schema("moves"))
