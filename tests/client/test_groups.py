@@ -17,6 +17,7 @@ from shoal.errors import (
     RebalanceListenerError,
     WakeupError,
 )
+from shoal.group.membership import MemberState
 from tests.client.conftest import poll_until, take
 
 
@@ -148,29 +149,70 @@ def test_cooperative_members_keep_what_stays_theirs(consumer, new_topic):
     ]
 
 
-def test_records_go_on_while_a_cooperative_group_rebalances(producer, consumer, new_topic):
-    topic = new_topic(2)
-    one = consumer(assignors=["cooperative-sticky"])
+def rebalance_that_waits(consumer, admin, group, topic, assignor):
+    """A group in the middle of a rebalance: one member rejoined, one is busy in user code."""
+    one, busy, new = (consumer(assignors=[assignor]) for _ in range(3))
     one.subscribe([topic])
-    poll_until(one, one.assignment)
-    kept = None
-    with Follower(consumer(assignors=["cooperative-sticky"]), [topic]):
-        seen, gap, last = 0, 0.0, time.monotonic()
-        until = time.monotonic() + 15
-        while kept is None or seen < 50:
-            assert time.monotonic() < until
-            for n in (0, 1):
-                producer.send(topic, b"x", partition=n)
-            records = one.poll(0.05)
-            if len(one.assignment()) == 1:
-                (kept,) = one.assignment()
-            stays = [r for r in records if kept is None or r.topic_partition == kept]
-            if stays:
-                gap = max(gap, time.monotonic() - last)
-                last = time.monotonic()
-                seen += len(stays)
-    # Whatever a join takes, the partition that stays is read through it.
-    assert gap < 2.0
+    busy.subscribe([topic])
+    until = time.monotonic() + 20
+    while not (one.assignment() and busy.assignment()):
+        assert time.monotonic() < until
+        one.poll(0.01)
+        busy.poll(0.01)
+    while admin.describe_group(group).state != "Stable":
+        assert time.monotonic() < until
+        one.poll(0.01)
+        busy.poll(0.01)
+    before = one.assignment()
+    new.subscribe([topic])
+    member = one._session._group.member
+    while member.state is not MemberState.PREPARING:
+        assert time.monotonic() < until
+        new.poll(0.01)
+        one.poll(0.01)
+    assert admin.describe_group(group).state == "PreparingRebalance"
+    return one, busy, new, before
+
+
+def test_partitions_that_stay_are_read_while_the_others_rebalance(
+    producer, consumer, admin, new_topic, group
+):
+    topic = new_topic(6)
+    one, busy, new, before = rebalance_that_waits(
+        consumer, admin, group, topic, "cooperative-sticky"
+    )
+    assert len(before) == 3
+    for n in range(20):
+        for tp in before:
+            producer.send(topic, str(n), partition=tp.partition)
+        # New records, fetched and returned although the group is waiting for somebody.
+        assert {record.topic_partition for record in take(one, 3)} == before
+        assert one.assignment() == before
+        assert admin.describe_group(group).state == "PreparingRebalance"
+    until = time.monotonic() + 20
+    while not (len(one.assignment()) == len(busy.assignment()) == len(new.assignment()) == 2):
+        assert time.monotonic() < until
+        for member in (one, busy, new):
+            member.poll(0.01)
+    assert one.assignment() < before
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+def test_an_eager_group_stands_still_meanwhile(
+    producer, consumer, admin, new_topic, group, assignor
+):
+    topic = new_topic(6)
+    one, busy, new, before = rebalance_that_waits(consumer, admin, group, topic, assignor)
+    assert one.assignment() == set()
+    for tp in before:
+        producer.send(topic, b"x", partition=tp.partition)
+    producer.flush(10)
+    for _ in range(5):
+        assert not one.poll(0.01)
+    seen, until = 0, time.monotonic() + 20
+    while seen < 3:
+        assert time.monotonic() < until
+        seen += sum(len(member.poll(0.01)) for member in (one, busy, new))
 
 
 def test_a_pattern_takes_topics_as_they_appear(admin, consumer, group):
@@ -192,6 +234,32 @@ def test_new_partitions_are_found(admin, consumer, topic):
     poll_until(one, one.assignment)
     admin.create_partitions({topic: 3})
     poll_until(one, lambda: len(one.assignment()) == 3)
+
+
+def test_a_pattern_lets_go_of_topics_that_are_deleted(admin, consumer):
+    stem = uuid.uuid4().hex[:8]
+    for letter in "ab":
+        admin.create_topic(f"{stem}-{letter}", partitions=1)
+    one = consumer(metadata_max_age_ms=100)
+    one.subscribe(re.compile(rf"{stem}-.*"))
+    poll_until(one, lambda: len(one.assignment()) == 2)
+    admin.delete_topics(f"{stem}-a")
+    poll_until(one, lambda: one.assignment() == {TopicPartition(f"{stem}-b", 0)})
+    assert one.subscription() == {f"{stem}-b"}
+
+
+def test_a_list_after_a_pattern_and_a_pattern_after_a_list_win(admin, consumer):
+    stem = uuid.uuid4().hex[:8]
+    names = [f"{stem}-{letter}" for letter in "abc"]
+    for name in names:
+        admin.create_topic(name, partitions=1)
+    one = consumer()
+    one.subscribe(re.compile(rf"{stem}-[ab]"))
+    poll_until(one, lambda: {tp.topic for tp in one.assignment()} == {*names[:2]})
+    one.subscribe([names[2]])
+    poll_until(one, lambda: {tp.topic for tp in one.assignment()} == {names[2]})
+    one.subscribe(re.compile(rf"{stem}-[bc]"))
+    poll_until(one, lambda: {tp.topic for tp in one.assignment()} == {*names[1:]})
 
 
 def test_the_last_subscription_wins(consumer, new_topic):

@@ -17,7 +17,7 @@ from shoal.errors import ConfigError
 if TYPE_CHECKING:
     import ssl
 
-    from shoal.assign.model import Assignor
+    from shoal.assign.loading import AssignorLike
     from shoal.client.partitioner import Partitioner
 
 Deserializer = Callable[[bytes], Any]
@@ -173,7 +173,7 @@ class ConsumerConfig(ConnectionConfig):
     """Makes this a static member: a restart within the session timeout moves no partition."""
     client_rack: str | None = None
     """Where this client runs; brokers may then point it to a replica nearby."""
-    assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky")
+    assignors: Sequence[AssignorLike] = ("range", "cooperative-sticky")
     """Names or objects, most wanted first; the group takes one that every member has."""
     enable_auto_commit: bool = True
     """Whether ``poll`` and ``close`` commit what earlier polls returned."""
@@ -353,7 +353,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a string or a list of strings",
         lambda v: isinstance(v, str) or (_is_list(v) and all(isinstance(one, str) for one in v)),
     ),
-    "Sequence[str | Assignor]": ("a list of names and assignors", _is_list),
+    "Sequence[AssignorLike]": ("a list of names and assignors", _is_list),
     "Sequence[Any]": ("a list", _is_list),
     "Deserializer": ("callable", callable),
     "Serializer": ("callable", callable),

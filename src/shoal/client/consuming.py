@@ -204,14 +204,13 @@ class ConsumerSession:
                 await self._listener.assigned(partitions)
             case Revoked(partitions) | Lost(partitions):
                 told = self._listener.lost if isinstance(step, Lost) else self._listener.revoked
-                is_over = True  # whatever it raises, they are gone; unless it will run again
                 try:
                     await told(partitions)
                 except WakeupError:
-                    is_over = False
+                    partitions = ()  # it will run again, and until then they are ours
                     raise
-                finally:
-                    self._forget(partitions if is_over else ())
+                finally:  # whatever else it raises, they are gone
+                    self._forget(partitions)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self.positions.forget(partitions)

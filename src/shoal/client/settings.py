@@ -14,7 +14,7 @@ from shoal.client.config import Deserializer, Serializer
 if TYPE_CHECKING:
     import ssl
 
-    from shoal.assign.model import Assignor
+    from shoal.assign.loading import AssignorLike
     from shoal.client.partitioner import Partitioner
 
 
@@ -51,7 +51,7 @@ class ConsumerSettings(ConnectionSettings, total=False):
     group_id: str | None
     group_instance_id: str | None
     client_rack: str | None
-    assignors: Sequence[str | Assignor]
+    assignors: Sequence[AssignorLike]
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     auto_offset_reset: str
