@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 
 import pytest
@@ -167,10 +168,24 @@ def test_columns_seek_pause_and_questions(producer, topic, settings):
     asyncio.run(run())
 
 
-def test_the_two_faces_have_the_same_methods():
+def test_the_two_faces_have_the_same_methods_with_the_same_arguments():
     from shoal import Consumer
 
     def public(kind):
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {
+            {"commit": "commit_sync"}.get(name, name): method
+            for name, method in vars(kind).items()
+            if not name.startswith("_")
+        }
 
-    assert public(AsyncConsumer) - {"commit"} == public(Consumer) - {"commit_sync"}
+    one, other = public(AsyncConsumer), public(Consumer)
+    assert one.keys() == other.keys()
+    for name, method in one.items():
+        if name != "from_properties":
+            assert inspect.signature(method) == inspect.signature(other[name]), name
+    # What only looks at what is known needs no await.
+    at_once = {name for name, method in one.items() if not inspect.iscoroutinefunction(method)}
+    assert at_once == {
+        *("assignment", "subscription", "group_metadata", "paused", "wakeup"),
+        "from_properties",
+    }

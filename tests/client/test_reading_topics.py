@@ -6,15 +6,18 @@ import time
 
 import pytest
 
-from shoal import Consumer, OffsetAndTimestamp, TopicPartition
+from shoal import Consumer, Node, OffsetAndTimestamp, TopicPartition
 from shoal.errors import (
+    ErrorCode,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
     RequestTimeoutError,
 )
 from shoal.types import TimestampType
+from shoal.wire.apis.metadata import MetadataResponse
 from tests.client.conftest import take
+from tests.client.scripted import ScriptedBroker
 
 
 def fill(producer, topic, count, partition=0, start_ms=1_000_000):
@@ -306,3 +309,41 @@ def _offset(value):
     from shoal import OffsetAndMetadata
 
     return OffsetAndMetadata(value)
+
+
+class HalfDown(ScriptedBroker):
+    """Two partitions: one led here with a replica that is down, one without a leader."""
+
+    def _metadata(self, code):
+        def partition(index, leader, replicas, isr, offline):
+            return MetadataResponse.Partition(
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=0,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=offline,
+                error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+            )
+
+        partitions = [partition(0, 1, [1, 2], [1], [2]), partition(1, -1, [2], [], [2])]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=self.port, rack="here")
+            ],
+            controller_id=1,
+            topics=[MetadataResponse.Topic(name="t", partitions=partitions)],
+        )
+
+
+def test_partitions_for_says_what_is_offline_and_who_is_not_known():
+    with HalfDown() as broker, Consumer(bootstrap_servers=broker.servers) as one:
+        led, lost = one.partitions_for("t")
+        alive, gone = Node(1, "127.0.0.1", broker.port, "here"), Node(2, "", -1)
+        assert (led.topic, led.partition, led.leader) == ("t", 0, alive)
+        assert led.replicas == (alive, gone)
+        assert led.in_sync_replicas == (alive,)
+        assert led.offline_replicas == (gone,)
+        assert (lost.leader, lost.replicas, lost.in_sync_replicas) == (None, (gone,), ())
+        assert lost.offline_replicas == (gone,)
+        assert one.list_topics() == {"t": [led, lost]}

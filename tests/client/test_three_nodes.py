@@ -66,6 +66,14 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):
                 killed = True
         producer.flush(100)
     assert killed
+    with Consumer(bootstrap_servers=servers) as asking:
+        found = asking.partitions_for("survivor")
+    for info in found:
+        assert {node.id for node in info.replicas} == {1, 2, 3}
+        assert [node.id for node in info.offline_replicas] == [leader.id]
+        assert leader.id not in {node.id for node in info.in_sync_replicas}
+        assert info.leader is not None
+        assert info.leader.id != leader.id
     done.set()
     reader.join(120)
     assert not reader.is_alive()

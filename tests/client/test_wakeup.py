@@ -112,6 +112,47 @@ def test_records_before_a_wakeup_are_not_lost(producer, consumer, topic):
     assert offsets == [*range(10)]
 
 
+def test_a_consumer_may_be_closed_from_another_thread_when_nobody_uses_it(
+    consumer, admin, topic, group
+):
+    one = consumer()
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+    thread = threading.Thread(target=one.close)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert admin.describe_group(group).state == "Empty"
+    with pytest.raises(RuntimeError, match="closed"):
+        one.poll(0)
+
+
+def test_a_poll_for_ever_is_ended_by_wakeup_and_closed_by_who_polls(consumer, admin, topic, group):
+    one, ended = consumer(), []
+
+    def run():
+        try:
+            one.subscribe([topic])
+            for _ in one:
+                pass
+        except WakeupError as error:
+            ended.append(error)
+        finally:
+            one.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until = time.monotonic() + 20
+    while not one.assignment():
+        assert time.monotonic() < until
+        threading.Event().wait(0.01)
+    one.wakeup()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(ended) == 1
+    assert admin.describe_group(group).state == "Empty"
+
+
 @pytest.mark.slow
 def test_closing_with_a_broker_that_is_gone_ends_in_time(shoal_broker):
     shoal_broker.create_topic("t", 1)
