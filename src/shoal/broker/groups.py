@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -19,16 +20,31 @@ from shoal.errors import ErrorCode
 from shoal.group.config import GroupConfig
 from shoal.group.coordinator import Coordinator, partition_for
 from shoal.group.decision import Decision, Reply
-from shoal.group.journal import JournalRecord, decode, encode
+from shoal.group.journal import TransactionMarker, encode
+from shoal.group.loading import Loader
 from shoal.group.refusals import refuse, response_error
 from shoal.log.durability import Syncer
 from shoal.log.results import Origin
-from shoal.records.batch import decode_batch, encode_batch, iter_headers
+from shoal.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    decode_batch,
+    encode_batch,
+    iter_headers,
+    read_header,
+)
+from shoal.records.markers import is_abort_marker
+from shoal.records.objects import decode_records
 
 logger = logging.getLogger("shoal.broker.groups")
 
-_LOAD_BYTES = 4 << 20
+# As much as is decoded in one go, without a look at each batch.
+_LOAD_BYTES = 256 << 10
 _RETRY_LOAD_SECONDS = 1.0
+# Of a batch's header. A journal may consist of a million batches of one commit each.
+_SIZE_AND_ATTRIBUTES = Struct(">8x i 9x h")
+# The bits of a transaction and of its end.
+_OF_TRANSACTIONS = 0x30
 
 
 class Ticket(Protocol):
@@ -65,10 +81,8 @@ class Shard:
 
     def load(self) -> None:
         """Replay the log and begin to serve."""
-        coordinator = self.coordinator
-        for offset, record in _records(self.partition):
-            coordinator.replay(record, offset)
-        self._settle(coordinator.loaded(self._now_ms()))
+        _replay(self.partition, Loader(self.coordinator.replay))
+        self._settle(self.coordinator.loaded(self._now_ms()))
 
     def handle(
         self, request: Any, *, version: int, client: tuple[str | None, str], ticket: Ticket
@@ -160,22 +174,47 @@ class Shard:
         self._failed = False
 
 
-def _records(partition: Partition) -> Iterable[tuple[int, JournalRecord]]:
+def _replay(partition: Partition, loader: Loader) -> None:
     log = partition.log
     offset = log.start_offset
     while offset < log.high_watermark:
         found = log.read(offset, _LOAD_BYTES)
         if found.error is not ErrorCode.NONE or not found.size:
             logger.error("%s cannot be read at offset %d", partition.topic_partition, offset)
-            return
-        data = found.read_bytes()
+            break
+        offset = _feed(loader, found.read_bytes())
+    loader.flush()
+
+
+def _feed(loader: Loader, data: bytes) -> int:
+    """Whole batches; returns the offset behind them."""
+    attributes, last = _overview(data)
+    if not attributes & _OF_TRANSACTIONS:
+        loader.feed(decode_records(("", 0, data, 0, None)))
+    else:
         for position, header in iter_headers(data):
-            if not header.is_control:
-                for raw in decode_batch(data, position):
-                    record = decode(raw.key or b"", raw.value)
-                    if record is not None:
-                        yield raw.offset, record
-            offset = header.next_offset
+            _feed_batch(loader, data, position, header)
+    return read_header(data, last).next_offset
+
+
+def _feed_batch(loader: Loader, data: bytes, position: int, header: BatchHeader) -> None:
+    producer = (header.producer_id, header.producer_epoch) if header.is_transactional else None
+    if not header.is_control:
+        loader.feed(decode_batch(data, position), producer=producer)
+    elif producer is not None:
+        commit = not is_abort_marker(data, position)
+        loader.end_transaction(TransactionMarker(*producer, commit=commit), header.base_offset)
+
+
+def _overview(data: bytes) -> tuple[int, int]:
+    """What the attributes of any batch say, and where the last batch begins."""
+    attributes = position = last = 0
+    while position + HEADER_SIZE <= len(data):
+        last = position
+        size, found = _SIZE_AND_ATTRIBUTES.unpack_from(data, position)
+        attributes |= found
+        position += 12 + size
+    return attributes, last
 
 
 class Groups:
