@@ -136,6 +136,23 @@ def test_a_second_broker_on_the_directory_is_refused(tmp_path):
         assert "use" in refused(directory=tmp_path)
 
 
+def test_a_directory_that_is_something_else_is_refused(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    assert "'letter.txt'" in refused(directory=tmp_path)
+    assert os.listdir(tmp_path) == ["letter.txt"]
+    assert "choose another" in refused(directory=tmp_path / "letter.txt")
+    assert "no data directory" in refused(directory=Path("/"))
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path):
+    with serving(tmp_path) as (process, _):
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) in (0, 130)
+    with serving(tmp_path):
+        pass
+
+
 def test_a_taken_port_is_refused_with_advice(tmp_path):
     with serving(tmp_path / "a") as (_, port):
         text = refused("--listen", f"127.0.0.1:{port}", directory=tmp_path / "b")

@@ -104,6 +104,29 @@ def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
     assert again.meta["cluster.id"] == "abc"
 
 
+def test_a_directory_with_other_things_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "holidays-delete").mkdir()  # a partition being deleted would be called so
+    (tmp_path / "holidays-delete" / "photo.jpg").touch()
+    with pytest.raises(StorageError, match=r"holds 'holidays-delete'.*empty one"):
+        open_directory(str(tmp_path))
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "holidays-delete",
+        "holidays-delete/photo.jpg",
+    ]
+
+
+def test_partitions_copied_from_elsewhere_are_opened(tmp_path: Path) -> None:
+    directory = open_directory(str(tmp_path))
+    directory.create(TP, now_ms=NOW_MS)
+    directory.close()
+    (tmp_path / "meta.properties").unlink()
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "owner.json").touch()
+    again = open_directory(str(tmp_path), companions=["owner.json"])
+    assert set(again.partitions) == {TP}
+    again.close()
+
+
 def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -131,6 +154,7 @@ def test_directory_names_are_read_back() -> None:
 
 
 def test_strange_things_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+    open_directory(str(tmp_path)).close()
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "orders-0").symlink_to("/etc")

@@ -29,7 +29,7 @@ from shoal.broker.sasl import ANONYMOUS, Session
 from shoal.broker.server import BoundListener, Server, bind
 from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Topic
 from shoal.broker.waiting import WaitingRoom
-from shoal.errors import ErrorCode
+from shoal.errors import ErrorCode, StorageError
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("shoal.broker")
 
 _CHECKPOINT_SECONDS: Final = 60.0
+# Users may be added before the first start; their module is not loaded for its file's name.
+_COMPANIONS: Final = (JOURNAL_FILE, "users.json", "audit.log")
 # JoinGroup and SyncGroup.
 _PARKED_APIS: Final = frozenset({11, 14})
 
@@ -69,7 +71,12 @@ class Broker:
     async def start(self) -> None:
         """Open the directory, load everything, listen."""
         self.loop = asyncio.get_running_loop()
-        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(
+                f"cannot use {self._path} as a data directory: {error.strerror}; choose another"
+            ) from None
         self._had_journal = (self._path / JOURNAL_FILE).exists()
         self.journal = Journal(self._path / JOURNAL_FILE)
         self.catalogue = Catalogue(
@@ -86,6 +93,7 @@ class Broker:
             reserve_bytes=self.config.disk_reserve_bytes,
             node_id=self.node_id,
             cluster_id=self.config.cluster_id,
+            companions=_COMPANIONS,
         )
         self.directory = directory
         try:

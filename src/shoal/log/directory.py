@@ -49,6 +49,9 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DIRECTORY_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _LOADERS: Final = 8
+_AT_THE_TOP: Final = frozenset(
+    (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS, CLEAN_SHUTDOWN, LOCK)
+)
 
 
 def is_topic_name(name: str) -> bool:
@@ -73,6 +76,20 @@ def partition_of(name: str) -> TopicPartition | None:
     if match is None or not is_topic_name(match[1]) or int(match[2]) >= 2**31:
         return None
     return TopicPartition(match[1], int(match[2]))
+
+
+def _refuse_foreign(disk: Disk, companions: Iterable[str]) -> None:
+    """Opening removes what a crash left half deleted: never do that in somebody's home."""
+    if disk.stat(META_PROPERTIES) is not None:
+        return
+    known = {*_AT_THE_TOP, *companions, "lost+found"}
+    for entry in disk.list():
+        is_partition = entry.kind == "directory" and partition_of(entry.name) is not None
+        if not is_partition and entry.name not in known:
+            raise StorageError(
+                f"{disk.root} is no data directory and not empty (it holds {entry.name!r}); "
+                "give a new or an empty one"
+            )
 
 
 class LogDirectory:
@@ -111,14 +128,19 @@ class LogDirectory:
         reserve_bytes: int = RESERVE_BYTES,
         node_id: int = 1,
         cluster_id: str | None = None,
+        companions: Iterable[str] = (),
     ) -> LogDirectory:
         """Lock a directory and open every partition in it.
 
+        ``companions`` are files of the owner's that may be there before the first start.
+
         Raises:
             DataDirectoryInUseError: another process has it.
-            StorageError: it cannot be used, or belongs to another cluster or node.
+            StorageError: it cannot be used, or belongs to another cluster or node, or was never a
+                data directory and holds something else.
         """
         disk = OsDisk(root) if isinstance(root, str) else root
+        _refuse_foreign(disk, companions)
         directory = cls(
             disk, durability=durability, config_for=config_for, reserve_bytes=reserve_bytes
         )
