@@ -45,7 +45,10 @@ def shoal(broker: Broker, tmp_path: Path) -> Run:
             check=False,
         )
         return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+            done.args,
+            done.returncode,
+            done.stdout.decode(errors="replace"),
+            done.stderr.decode(errors="replace"),
         )
 
     return run

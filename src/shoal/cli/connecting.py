@@ -7,8 +7,10 @@ are never flags: every process of the machine can read a command line. They come
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
+import logging
 import os
 import sys
 import tomllib
@@ -97,12 +99,15 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
         _option("profile", "--profile", "Settings from a profile file.", str | None, None),
         _option("password_file", "--password-file", "Read the SASL password there.", str | None),
         _option("timeout", "--timeout", "Give up after so many seconds.", float, 30.0),
+        _option("verbose", "--verbose", "Say on standard error what the client does.", bool, False),
     ]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         chosen = {name: given.pop(name) for name in _FLAGS}
         settings = resolve(chosen, given.pop("profile"), given.pop("password_file"))
+        if given.pop("verbose"):
+            _explain(settings)
         command(Target(settings, given.pop("timeout")), **given)
 
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -167,12 +172,27 @@ def _profile(name: str | None) -> dict[str, Any]:
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         raise ConfigError(f"{path} has no profile {name!r}; there are: {known}")
+    if not isinstance(found[name], dict):
+        raise ConfigError(f"{path}: {name} is a value, not a profile; write [{name}] above it")
     for key in found[name]:
         if key not in _FROM_PROFILE:
-            raise ConfigError(f"profile {name!r} in {path} has an unknown key {key!r}")
+            near = difflib.get_close_matches(key, _FROM_PROFILE, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(_FROM_PROFILE)}"
+            raise ConfigError(f"profile {name!r} in {path} has an unknown key {key!r}{hint}")
     if "sasl_password" in found[name] and path.stat().st_mode & 0o077:
         raise ConfigError(f"{path} holds a password and others can read it; run: chmod 600 {path}")
     return dict(found[name])
+
+
+def _explain(settings: dict[str, Any]) -> None:
+    """Log what the client does, beginning with the settings it was given; secrets are masked."""
+    logging.basicConfig(
+        level=logging.DEBUG, format="%(relativeCreated)6.0f ms %(name)s: %(message)s"
+    )
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for name, value in sorted(settings.items()):
+        shown = "****" if "password" in name and value else value
+        logging.getLogger(__name__).debug("%s = %s", name, shown)
 
 
 def _prompt(username: object) -> str:

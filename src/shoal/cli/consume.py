@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.connecting import Target, for_cluster
-from shoal.cli.output import text_of
+from shoal.cli.output import progress, text_of
 from shoal.errors import ConfigError
 from shoal.types import Record, TopicPartition
 
@@ -52,13 +52,18 @@ def consume(
         ),
     ] = "value",
     commit: Annotated[bool, typer.Option(help="Commit in the group what was printed.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Read records.
 
     Without a group: from --from to the end of each partition as it is now, then stop (--follow goes
     on). With a group: what the group has not seen yet, until interrupted or --count.
     """
-    write = _writer(output)
+    write = _writer("json" if as_json else output)
+    if group is not None and partition:
+        raise ConfigError("--partition reads without a group; leave out --group or --partition")
+    if pattern and group is None:
+        raise ConfigError("--pattern subscribes; give the group to read as with --group")
     if group is None:
         _read_partitions(target, topics, partition, start, count, write, follow=follow)
     else:
@@ -108,16 +113,20 @@ def _read_partitions(
         _go_to(consumer, tps, start)
         ends = consumer.end_offsets(tps)
         printed = 0
-        while count is None or printed < count:
-            if not follow and all(consumer.position(tp) >= ends[tp] for tp in tps):
-                break
-            for record in consumer.poll(
-                POLL_S, max_records=None if count is None else count - printed
-            ):
-                if follow or record.offset < ends[record.topic_partition]:
-                    write(record)
-                    printed += 1
-            sys.stdout.flush()
+        todo = sum(max(0, ends[tp] - consumer.position(tp)) for tp in tps)
+        is_shown = not follow and not sys.stdout.isatty()
+        with progress("reading", count or todo, unit="records", is_shown=is_shown) as advance:
+            while count is None or printed < count:
+                if not follow and all(consumer.position(tp) >= ends[tp] for tp in tps):
+                    break
+                wanted = None if count is None else count - printed
+                before = printed
+                for record in consumer.poll(POLL_S, max_records=wanted):
+                    if follow or record.offset < ends[record.topic_partition]:
+                        write(record)
+                        printed += 1
+                advance(printed - before)
+                sys.stdout.flush()
 
 
 def _chosen(consumer: Consumer, topic: str, partitions: list[int] | None) -> list[TopicPartition]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.cli.connecting import Target, for_cluster
 from shoal.cli.consume import time_ms
-from shoal.cli.output import confirm_or_stop, print_json, print_table
+from shoal.cli.output import confirm_or_stop, print_json, print_table, say
 from shoal.errors import ConfigError
 from shoal.types import TopicPartition
 
@@ -77,11 +79,29 @@ def describe(target: Target, group: GroupId, as_json: AsJson = False) -> None:
         f"group {group}: {found.state}, {len(members)} members, {found.assignor or 'no'} assignor"
     )
     rows = [
-        (m["client"], m["instance"], m["host"], len(p), m["lag"], " ".join(p))
-        for m in members
-        if isinstance(p := m["partitions"], list)
+        (
+            one.client_id,
+            one.group_instance_id,
+            one.host.lstrip("/"),
+            len(one.assignment),
+            shown["lag"],
+            in_ranges(one.assignment),
+        )
+        for one, shown in zip(found.members, members, strict=True)
     ]
     print_table(("client", "instance", "host", "count", "lag", "partitions"), rows, title=title)
+
+
+def in_ranges(tps: Iterable[TopicPartition]) -> str:
+    """Partitions as people write them: ``orders 0-3,7  payments 1``."""
+    parts = []
+    for topic, group in groupby(sorted(tps), key=lambda tp: tp.topic):
+        numbers = {tp.partition: None for tp in group}  # a set that keeps its order
+        starts = [n for n in numbers if n - 1 not in numbers]
+        ends = [n for n in numbers if n + 1 not in numbers]
+        runs = (f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+        parts.append(f"{topic} {','.join(runs)}")
+    return "  ".join(parts)
 
 
 @app.command("lag")
@@ -193,12 +213,13 @@ def delete(
     target: Target,
     groups: Annotated[list[str], typer.Argument(help="Groups without members.")],
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete groups and everything they have committed."""
     confirm_or_stop(f"This deletes the offsets of: {', '.join(groups)}", yes=yes)
     with target.admin() as admin:
         admin.delete_groups(*groups)
-    typer.echo(f"deleted {', '.join(groups)}")
+    say(f"deleted {', '.join(groups)}", {"deleted": groups}, as_json=as_json)
 
 
 @app.command("watch")

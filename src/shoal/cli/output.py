@@ -1,17 +1,34 @@
 """What commands print: tables for people, JSON for programs, and data that cannot do harm.
 
 Records are other people's bytes. Whatever comes from a topic, a group or a member id is escaped
-before it reaches a terminal: a control character in a key must not move the cursor.
+before it reaches a terminal: a control character in a key must not move the cursor. Colours and
+progress bars appear on a terminal only, so that what a program or a file gets is plain.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import typer
+
+COLOURS: Final = {
+    "Stable": "green",
+    "Empty": "yellow",
+    "Dead": "red",
+    "PreparingRebalance": "yellow",
+    "CompletingRebalance": "yellow",
+    "ok": "green",
+    "note": "yellow",
+    "problem": "red",
+    "torn": "yellow",
+    "corrupt": "red",
+    "unsupported": "yellow",
+}
+"""Words that mean something at a glance. ``NO_COLOR`` and a pipe switch them off."""
 
 
 def printable(text: str) -> str:
@@ -34,6 +51,39 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
+def say(text: str, data: Any, *, as_json: bool) -> None:
+    """What was done: a sentence for people, or the same as JSON."""
+    if as_json:
+        print_json(data)
+    else:
+        typer.echo(printable(text))
+
+
+@contextmanager
+def progress(
+    what: str, total: int | None, *, unit: str, is_shown: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while long work runs, if a person is there; call it with steps."""
+    if not is_shown or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,  # records go where they were going
+        redirect_stderr=False,
+    ) as bar:
+        task = bar.add_task(what, total=total, unit=unit)
+        yield lambda step: bar.advance(task, step)
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
@@ -50,7 +100,7 @@ def print_table(
         is_numeric = bool(given) and all(isinstance(row[index], int | float) for row in given)
         table.add_column(name, justify="right" if is_numeric else "left", overflow="fold")
     for row in given:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(_cell(value), COLOURS.get(str(value), "")) for value in row))
     console = Console(highlight=False, width=None if on_terminal else 200)
     console.print(table)
 

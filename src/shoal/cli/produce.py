@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from shoal.cli.connecting import Target, for_cluster
+from shoal.cli.output import print_json, progress
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def produce(
     ),
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
+    as_json: Annotated[bool, typer.Option("--json", help="What was written, as JSON.")] = False,
 ) -> None:
     """Write records from standard input or files, one a line.
 
@@ -59,7 +61,11 @@ def produce(
     separator = None if key_separator is None else key_separator.encode()
     sent = 0
     more = {"compression_type": compression, "acks": acks, "linger_ms": 20}
-    with target.producer(**more) as producer, ExitStack() as stack:
+    with (
+        target.producer(**more) as producer,
+        ExitStack() as stack,
+        progress("writing", _total(files), unit="bytes", is_shown=_is_bulk(files)) as advance,
+    ):
         under_way: list[SendFuture] = []
         for line in _paced(_payloads(stack, files, whole=whole), rate, producer):
             key, value = _split(line, separator)
@@ -73,11 +79,24 @@ def produce(
                 )
             )
             sent += 1
+            advance(len(line) + 1)
             if len(under_way) >= WINDOW:
                 _settle(under_way)
         producer.flush()
         _settle(under_way)
-    print(f"{sent} record{'s' if sent != 1 else ''} written to {topic}", file=sys.stderr)
+    if as_json:
+        print_json({"topic": topic, "records": sent})
+    else:
+        print(f"{sent} record{'s' if sent != 1 else ''} written to {topic}", file=sys.stderr)
+
+
+def _total(files: list[Path] | None) -> int | None:
+    return sum(path.stat().st_size for path in files) if files else None
+
+
+def _is_bulk(files: list[Path] | None) -> bool:
+    """Whether a bar tells something; not while somebody types the records."""
+    return bool(files) or not sys.stdin.isatty()
 
 
 def _settle(futures: list[SendFuture]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.connecting import Target, for_cluster
-from shoal.cli.output import confirm_or_stop, print_json, print_table
+from shoal.cli.output import confirm_or_stop, print_json, print_table, say
 from shoal.errors import ConfigError
 from shoal.types import TopicPartition
 
@@ -53,6 +53,7 @@ def create(
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1)] = None,
     replication_factor: Annotated[int | None, typer.Option(min=1)] = None,
     config: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
     with target.admin() as admin:
@@ -63,7 +64,8 @@ def create(
             configs=_pairs(config),
         )
         count = len(admin.describe_topics(name)[name].partitions)
-    typer.echo(f"created {name} with {count} partition{'s' if count != 1 else ''}")
+    text = f"created {name} with {count} partition{'s' if count != 1 else ''}"
+    say(text, {"topic": name, "partitions": count}, as_json=as_json)
 
 
 @app.command("describe")
@@ -128,6 +130,7 @@ def alter(
     unset: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Back to the default.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, or other settings."""
     changes: dict[str, str | None] = {**_pairs(config), **dict.fromkeys(unset or ())}
@@ -138,7 +141,8 @@ def alter(
             admin.create_partitions({name: partitions})
         if changes:
             admin.alter_configs(changes, topic=name)
-    typer.echo(f"changed {name}")
+    done = {"topic": name, "partitions": partitions, "settings": changes}
+    say(f"changed {name}", done, as_json=as_json)
 
 
 @app.command("delete")
@@ -147,6 +151,7 @@ def delete(
     target: Target,
     names: Annotated[list[str], typer.Argument(help="Topics to delete, with all records.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete topics and everything in them."""
     with target.admin() as admin:
@@ -154,7 +159,7 @@ def delete(
         counts = ", ".join(f"{one.name} ({len(one.partitions)})" for one in found.values())
         confirm_or_stop(f"This deletes topics (partitions) for ever: {counts}", yes=yes)
         admin.delete_topics(*names)
-    typer.echo(f"deleted {', '.join(names)}")
+    say(f"deleted {', '.join(names)}", {"deleted": names}, as_json=as_json)
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.connecting import Target, for_cluster
-from shoal.cli.output import print_json, printable
+from shoal.cli.output import COLOURS, print_json, printable
 from shoal.cli.snapshots import Event, Observer, Snapshot, diagnose, take
 
 app = typer.Typer(rich_markup_mode=None)
@@ -51,7 +51,7 @@ def why(
         )
     else:
         for one in findings:
-            typer.echo(f"{_MARKS[one.level]} {printable(one.what)}")
+            typer.secho(f"{_MARKS[one.level]} {printable(one.what)}", fg=COLOURS[one.level])
             if one.advice:
                 typer.echo(f"    → {printable(one.advice)}")
         for event in events:
