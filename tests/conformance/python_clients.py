@@ -13,7 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tests.peers import need
+from tests.peers.suites import python_codecs
+
 Partitions = frozenset[int]
+Offsets = dict[int, int]
+# Of every topic that a check uses.
+PARTITIONS = range(4)
 
 
 @dataclass(frozen=True)
@@ -41,18 +47,22 @@ class Client(Protocol):
     name: str
     codecs: Sequence[str]
     strategies: Sequence[str]
+    static: bool
+    deletes_groups: bool
 
     def produce(
         self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
-    ) -> list[int]: ...
+    ) -> int:
+        """How many were acknowledged."""
+        ...
 
     def member(
         self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
     ) -> Member: ...
 
-    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None: ...
+    def committed(self, door: Door, topic: str, group: str) -> Offsets: ...
 
-    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None: ...
+    def commit(self, door: Door, topic: str, group: str, offsets: Offsets) -> None: ...
 
     def describe(self, door: Door, group: str) -> tuple[str, int]: ...
 
@@ -114,6 +124,7 @@ class ConfluentKafka:
     name = "confluent-kafka"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "roundrobin", "cooperative-sticky")
+    static = deletes_groups = True
 
     def settings(self, door: Door, **more: Any) -> dict[str, Any]:
         found: dict[str, Any] = {"bootstrap.servers": door.servers, "log_level": 2, **more}
@@ -131,7 +142,7 @@ class ConfluentKafka:
 
     def produce(
         self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
-    ) -> list[int]:
+    ) -> int:
         from confluent_kafka import Producer
 
         settings = {"compression.type": codec, "enable.idempotence": idempotent, "linger.ms": 5}
@@ -149,7 +160,7 @@ class ConfluentKafka:
             producer.produce(topic, value, on_delivery=delivered)
         assert producer.flush(20) == 0
         assert not failures
-        return offsets
+        return len(offsets)
 
     def member(
         self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
@@ -185,19 +196,20 @@ class ConfluentKafka:
 
         return Consumer(self.settings(door, **{"group.id": group, "enable.auto.commit": False}))
 
-    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+    def committed(self, door: Door, topic: str, group: str) -> Offsets:
         from confluent_kafka import TopicPartition
 
         consumer = self._consumer(door, group)
-        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+        found = consumer.committed([TopicPartition(topic, p) for p in PARTITIONS], timeout=10)
         consumer.close()
-        return None if found.offset < 0 else int(found.offset)
+        return {each.partition: each.offset for each in found if each.offset >= 0}
 
-    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+    def commit(self, door: Door, topic: str, group: str, offsets: Offsets) -> None:
         from confluent_kafka import TopicPartition
 
         consumer = self._consumer(door, group)
-        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        wanted = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+        consumer.commit(offsets=wanted, asynchronous=False)
         consumer.close()
 
     def _admin(self, door: Door) -> Any:
@@ -220,11 +232,26 @@ class ConfluentKafka:
 # --- kafka-python ------------------------------------------------------------------------------
 
 
+def _plug_in_codecs() -> None:
+    """kafka-python takes snappy and zstd from packages that are not among our dependencies."""
+    import sys
+
+    import kafka.codec
+
+    sys.path.append(str(need(python_codecs)))
+    try:
+        import snappy
+        import zstandard
+    finally:
+        sys.path.pop()
+    kafka.codec.snappy, kafka.codec.zstd = snappy, zstandard
+
+
 class KafkaPython:
     name = "kafka-python"
-    # snappy and zstd need packages of their own, which are not among our test dependencies.
-    codecs = ("none", "gzip", "lz4")
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "roundrobin", "cooperative-sticky")
+    static = deletes_groups = True
 
     def settings(self, door: Door) -> dict[str, Any]:
         found: dict[str, Any] = {"bootstrap_servers": door.servers}
@@ -242,9 +269,11 @@ class KafkaPython:
 
     def produce(
         self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
-    ) -> list[int]:
+    ) -> int:
         from kafka import KafkaProducer
 
+        if codec in ("snappy", "zstd"):
+            _plug_in_codecs()
         producer = KafkaProducer(
             **self.settings(door),
             compression_type=None if codec == "none" else codec,
@@ -254,7 +283,7 @@ class KafkaPython:
         producer.flush(20)
         offsets = [future.get(10).offset for future in futures]
         producer.close()
-        return offsets
+        return len(offsets)
 
     def member(
         self, door: Door, topic: str, group: str, *, strategy: str, instance: str | None
@@ -299,19 +328,24 @@ class KafkaPython:
 
         return KafkaConsumer(**self.settings(door), group_id=group, enable_auto_commit=False)
 
-    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+    def committed(self, door: Door, topic: str, group: str) -> Offsets:
         from kafka import TopicPartition
 
         consumer = self._consumer(door, group)
-        found = consumer.committed(TopicPartition(topic, partition))
+        found = {p: consumer.committed(TopicPartition(topic, p)) for p in PARTITIONS}
         consumer.close()
-        return None if found is None else int(found)
+        return {p: offset for p, offset in found.items() if offset is not None}
 
-    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+    def commit(self, door: Door, topic: str, group: str, offsets: Offsets) -> None:
         from kafka import OffsetAndMetadata, TopicPartition
 
         consumer = self._consumer(door, group)
-        consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+        consumer.commit(
+            {
+                TopicPartition(topic, p): OffsetAndMetadata(offset, "", -1)
+                for p, offset in offsets.items()
+            }
+        )
         consumer.close()
 
     def _admin(self, door: Door) -> Any:
@@ -338,6 +372,7 @@ class AioKafka:
     name = "aiokafka"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "roundrobin")
+    static, deletes_groups = True, False
 
     def settings(self, door: Door) -> dict[str, Any]:
         import ssl
@@ -357,10 +392,10 @@ class AioKafka:
 
     def produce(
         self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool
-    ) -> list[int]:
+    ) -> int:
         from aiokafka import AIOKafkaProducer
 
-        async def run() -> list[int]:
+        async def run() -> int:
             producer = AIOKafkaProducer(
                 **self.settings(door),
                 compression_type=None if codec == "none" else codec,
@@ -369,7 +404,7 @@ class AioKafka:
             await producer.start()
             try:
                 futures = [await producer.send(topic, value) for value in values]
-                return [(await future).offset for future in futures]
+                return len([(await future).offset for future in futures])
             finally:
                 await producer.stop()
 
@@ -429,26 +464,25 @@ class AioKafka:
 
         return asyncio.run(run())
 
-    def committed(self, door: Door, topic: str, group: str, partition: int) -> int | None:
+    def committed(self, door: Door, topic: str, group: str) -> Offsets:
         from aiokafka import TopicPartition
-
-        where = TopicPartition(topic, partition)
 
         async def use(consumer: Any) -> Any:
-            consumer.assign([where])
-            return await consumer.committed(where)
+            where = [TopicPartition(topic, p) for p in PARTITIONS]
+            consumer.assign(where)
+            return {each.partition: await consumer.committed(each) for each in where}
 
         found = self._with_consumer(door, group, use)
-        return None if found is None else int(found)
+        return {p: offset for p, offset in found.items() if offset is not None}
 
-    def commit(self, door: Door, topic: str, group: str, partition: int, offset: int) -> None:
+    def commit(self, door: Door, topic: str, group: str, offsets: Offsets) -> None:
         from aiokafka import TopicPartition
 
-        where = TopicPartition(topic, partition)
+        where = {TopicPartition(topic, p): offset for p, offset in offsets.items()}
 
         async def use(consumer: Any) -> None:
-            consumer.assign([where])
-            await consumer.commit({where: offset})
+            consumer.assign(list(where))
+            await consumer.commit(where)
 
         self._with_consumer(door, group, use)
 
@@ -477,4 +511,4 @@ class AioKafka:
         raise NotImplementedError("aiokafka has no call for it")
 
 
-CLIENTS: tuple[Client, ...] = (ConfluentKafka(), KafkaPython(), AioKafka())
+PYTHON_CLIENTS: tuple[Client, ...] = (ConfluentKafka(), KafkaPython(), AioKafka())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.python_clients import CLIENTS, Door, until
+from tests.conformance.python_clients import PYTHON_CLIENTS, Door, until
 from tests.peers import need
 from tests.peers.jars import java, kafka_jars
 from tests.peers.kafka import tool, tool_command
@@ -263,7 +263,7 @@ MIXED = {
 def test_members_of_three_clients_form_one_group(client, strategy, door, topic):
     group = f"g-{topic}"
     java_strategy = f"org.apache.kafka.clients.consumer.{MIXED[strategy]}"
-    librdkafka, kafka_python = CLIENTS[:2]
+    librdkafka, kafka_python = PYTHON_CLIENTS[:2]
     with java_member(door, topic, group, "--assignment-strategy", java_strategy) as first:
         until(lambda: len(first.assignment) == 4, "Java owns everything", 60)
         others = [

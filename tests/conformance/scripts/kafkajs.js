@@ -1,100 +1,78 @@
-// kafkajs against a broker: node kafkajs.js <servers> <topic> <group> <step> [ca file, user, password]
+// kafkajs behind the commands of tests/conformance/node_clients.py:
+//   node kafkajs.js '{"servers": …, "topic": …, "group": …, "ca_file": …, "user": …}' <command> [arguments]
 const { readFileSync } = require("fs");
-const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
+const { Kafka, CompressionCodecs, CompressionTypes, logLevel } = require("kafkajs");
+const { codecs } = require("./codecs.js");
 
-const [servers, topic, group, step, caFile, username, password] = process.argv.slice(2);
+const [settings, command, ...args] = process.argv.slice(2);
+const { servers, topic, group, ca_file: caFile, user, password } = JSON.parse(settings);
 const secure = caFile
-  ? {
-      ssl: { ca: [readFileSync(caFile)] },
-      sasl: { mechanism: "scram-sha-512", username, password },
-    }
+  ? { ssl: { ca: [readFileSync(caFile)] }, sasl: { mechanism: "scram-sha-512", username: user, password } }
   : {};
 const kafka = new Kafka({ clientId: "kafkajs", brokers: [servers], logLevel: logLevel.NOTHING, ...secure });
+const say = (value) => console.log(JSON.stringify(value));
+const types = { none: "None", gzip: "GZIP", snappy: "Snappy", lz4: "LZ4", zstd: "ZSTD" };
 
-async function consume(count) {
-  const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 500 });
-  await consumer.connect();
-  await consumer.subscribe({ topics: [topic], fromBeginning: true });
-  const values = [];
-  await new Promise((done, fail) => {
-    const timer = setTimeout(() => fail(new Error(`only ${values.length} of ${count}`)), 20000);
-    consumer.run({
-      eachMessage: async ({ message }) => {
-        values.push(message.value.toString());
-        if (values.length === count) {
-          clearTimeout(timer);
-          done();
-        }
-      },
-    }).catch(fail);
-  });
-  await consumer.disconnect();
-  return values.sort();
+// kafkajs leaves these three to its users.
+function plugIn(found) {
+  for (const name of ["snappy", "lz4", "zstd"]) {
+    CompressionCodecs[CompressionTypes[types[name]]] = () => ({
+      compress: async (encoder) => Buffer.from(found[name].compress(encoder.buffer)),
+      decompress: async (buffer) => Buffer.from(found[name].decompress(buffer)),
+    });
+  }
 }
 
-async function main() {
-  const messages = Array.from({ length: 50 }, (_, n) => ({ value: `value-${String(n).padStart(3, "0")}` }));
-  const expected = messages.map((m) => m.value).join();
-  const check = (values) => {
-    if (values.join() !== expected) throw new Error(`read ${values.length} values, not what was sent`);
-  };
-  const producer = kafka.producer({ idempotent: step === "idempotent" });
-  if (["plain", "gzip", "idempotent"].includes(step)) {
-    await producer.connect();
-    await producer.send({ topic, messages, compression: step === "gzip" ? CompressionTypes.GZIP : CompressionTypes.None });
-    await producer.disconnect();
-    check(await consume(50));
-  } else if (step === "share") {
-    const admin = kafka.admin();
-    await admin.connect();
-    const owned = [new Set(), new Set()];
-    const members = owned.map((mine) => {
-      const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 300 });
-      consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
-        mine.clear();
-        (payload.memberAssignment[topic] || []).forEach((p) => mine.add(p));
-      });
-      return consumer;
-    });
-    const until = async (holds, what) => {
-      for (let n = 0; n < 400; n += 1) {
-        if (holds()) return;
-        await new Promise((r) => setTimeout(r, 50));
-      }
-      throw new Error(`not in time: ${what}`);
-    };
-    for (const member of members) {
-      await member.connect();
-      await member.subscribe({ topics: [topic], fromBeginning: true });
-      await member.run({ eachMessage: async () => {} });
-    }
-    await until(() => owned[0].size === 2 && owned[1].size === 2, "two partitions each");
-    const described = await admin.describeGroups([group]);
-    if (described.groups[0].members.length !== 2) throw new Error("two members expected");
-    await members[0].disconnect();
-    await until(() => owned[1].size === 4, "the second takes over");
-    await members[1].disconnect();
-    await admin.disconnect();
-  } else if (step === "offsets") {
-    const admin = kafka.admin();
-    await admin.connect();
-    await producer.connect();
-    await producer.send({ topic, messages });
-    await producer.disconnect();
-    check(await consume(50));
-    await admin.resetOffsets({ groupId: group, topic, earliest: true });
-    check(await consume(50));
-    const offsets = await admin.fetchOffsets({ groupId: group, topics: [topic] });
-    const total = offsets[0].partitions.reduce((sum, p) => sum + Number(p.offset), 0);
-    if (total !== 50) throw new Error(`committed ${total}`);
-    await admin.deleteGroups([group]);
-    await admin.createTopics({ topics: [{ topic: `${topic}-more`, numPartitions: 2 }] });
-    const configs = await admin.describeConfigs({ includeSynonyms: false, resources: [{ type: 2, name: topic }] });
-    if (!configs.resources[0].configEntries.length) throw new Error("no configurations");
-    await admin.deleteTopics({ topics: [`${topic}-more`] });
+async function withAdmin(use) {
+  const admin = kafka.admin();
+  await admin.connect();
+  try {
+    return await use(admin);
+  } finally {
     await admin.disconnect();
   }
-  console.log("ok");
 }
 
-main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1); });
+const commands = {
+  async produce(codec, idempotent) {
+    const values = readFileSync(0, "utf8").split("\n").filter((line) => line);
+    const producer = kafka.producer({ idempotent: idempotent === "true" });
+    await producer.connect();
+    const compression = CompressionTypes[types[codec]];
+    const offsets = await producer.send({ topic, acks: -1, compression, messages: values.map((value) => ({ value })) });
+    await producer.disconnect();
+    say({ batches: offsets.length });
+  },
+
+  async member() {
+    const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 300 });
+    consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => say({ assignment: payload.memberAssignment[topic] || [] }));
+    await consumer.connect();
+    await consumer.subscribe({ topics: [topic], fromBeginning: true });
+    await consumer.run({ eachMessage: async ({ message }) => say({ value: message.value.toString() }) });
+    await new Promise((done) => process.once("SIGTERM", done));
+    await consumer.disconnect();
+  },
+
+  committed: () => withAdmin(async (admin) => {
+    const [found] = await admin.fetchOffsets({ groupId: group, topics: [topic] });
+    say(Object.fromEntries(found.partitions.map((each) => [each.partition, Number(each.offset)])));
+  }),
+
+  commit: (offsets) => withAdmin((admin) => admin.setOffsets({
+    groupId: group,
+    topic,
+    partitions: Object.entries(JSON.parse(offsets)).map(([partition, offset]) => ({ partition: Number(partition), offset: String(offset) })),
+  })),
+
+  describe: () => withAdmin(async (admin) => {
+    const { groups: [found] } = await admin.describeGroups([group]);
+    say({ state: found.state, members: found.members.length });
+  }),
+
+  delete: () => withAdmin((admin) => admin.deleteGroups([group])),
+};
+
+codecs()
+  .then((found) => { plugIn(found); return commands[command](...args); })
+  .then(() => process.exit(0), (error) => { console.error(error); process.exit(1); });
