@@ -1,0 +1,106 @@
+"""How long a restart takes: with 1,000 partitions, with a million commits in the journal of groups.
+
+Goals: 3 s with the partitions, 10 s with the commits. The commits are of two kinds: ten groups that
+committed all day, and a thousand groups that each wrote every commit once, one in a batch.
+
+    python -m benchmarks broker_restart
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.broker_setting import create_topic, pipelined, produce_frame, start, stop
+from benchmarks.measuring import Report, Row, json_argument
+from shoal.group.coordinator import partition_for
+from shoal.group.journal import OffsetRecord, encode
+from shoal.log.config import Durability
+from shoal.log.directory import OFFSETS_TOPIC, LogDirectory
+from shoal.log.results import Origin
+from shoal.records.batch import encode_batch
+from shoal.types import TopicPartition
+
+ROUNDS = 3
+PARTITIONS = 1_000
+COMMITS = 1_000_000
+OFFSETS_PARTITIONS = 50
+
+
+def partitions() -> tuple[float, float, float]:
+    """Seconds to be ready after a clean stop, to stop, and to be ready after a kill."""
+    with tempfile.TemporaryDirectory() as directory:
+        process, address, _ = start(directory, "--durability", "os")
+        create_topic(address, "wide", PARTITIONS)
+        frames = [produce_frame("wide", n, 1000, acks=1) for n in range(PARTITIONS)]
+        pipelined(address, frames, PARTITIONS)
+        stopped = stop(process)
+        process, address, clean = start(directory, "--durability", "os")
+        pipelined(address, frames, PARTITIONS)
+        stop(process, signal.SIGKILL)
+        process, _, killed = start(directory, "--durability", "os")
+        stop(process)
+    return clean, stopped, killed
+
+
+def write_commits(directory: str, groups: int, *, in_a_batch: int) -> None:
+    """A journal as a broker writes it; through the protocol it would take the whole benchmark."""
+    now_ms = time.time_ns() // 1_000_000
+    Path(directory).mkdir(exist_ok=True)
+    logs = LogDirectory.open(directory, now_ms=now_ms, durability=Durability.OS)
+    for number in range(OFFSETS_PARTITIONS):
+        logs.create(TopicPartition(OFFSETS_TOPIC, number), now_ms=now_ms)
+    for turn in range(COMMITS // 1000):
+        group = f"group-{turn % groups}"
+        place = TopicPartition(OFFSETS_TOPIC, partition_for(group, OFFSETS_PARTITIONS))
+        records = [
+            (*encode(OffsetRecord(group, "orders", n, turn, None, "", now_ms)), (), now_ms)
+            for n in range(1000)
+        ]
+        for first in range(0, 1000, in_a_batch):
+            batch = bytearray(encode_batch(records[first : first + in_a_batch]))
+            logs.partitions[place].append(batch, now_ms=now_ms, origin=Origin.BROKER)
+    logs.close()
+
+
+def commits(groups: int, in_a_batch: int) -> float:
+    """Seconds to be ready; the median of several starts with the same journal."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_commits(directory, groups, in_a_batch=in_a_batch)
+        return statistics.median(_ready(directory) for _ in range(ROUNDS))
+
+
+def _ready(directory: str) -> float:
+    process, _, seconds = start(directory, "--durability", "os")
+    stop(process)
+    return seconds
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    report = Report("broker_restart")
+
+    def add(what: str, seconds: float, goal: str = "") -> None:
+        report.add(Row(what, "s", seconds, goal=goal, higher_is_better=False))
+
+    clean, stopped, killed = (
+        statistics.median(column)
+        for column in zip(*(partitions() for _ in range(ROUNDS)), strict=True)
+    )
+    add("start with 1,000 partitions after a clean stop", clean, "<= 3")
+    add("start with 1,000 partitions after kill -9", killed, "<= 3")
+    add("stop with 1,000 partitions", stopped)
+    cases: list[tuple[str, Callable[[], float]]] = [
+        ("10 groups, 1,000 in a batch", lambda: commits(10, 1000)),
+        ("1,000 groups, one in a batch", lambda: commits(1000, 1)),
+    ]
+    for name, measured in cases:
+        add(f"start with 1,000,000 commits, {name}", measured(), "<= 10")
+    report.finish(json_argument(arguments))
+
+
+if __name__ == "__main__":
+    main()
