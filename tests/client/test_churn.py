@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shoal import Consumer, RebalanceListener
+from shoal import Consumer
 from shoal.errors import CommitFailedError, RebalanceInProgressError, RequestTimeoutError
 
 
@@ -21,21 +21,17 @@ class Worker(threading.Thread):
         self._processed = processed
         self._lock = lock
         self._life = life
-        self.rebalances = 0
+        self.generation = 0
         self.error = None
 
     def run(self):
-        worker = self
-
-        class Count(RebalanceListener):
-            def on_partitions_assigned(self, partitions):
-                worker.rebalances += 1
-
         try:
             with Consumer(**self._settings) as one:
-                one.subscribe([self._topic], Count())
+                one.subscribe([self._topic])
                 for _ in range(self._life):
                     records = one.poll(0.02)
+                    # Every completed rebalance of the group is one generation.
+                    self.generation = max(self.generation, one.group_metadata().generation_id)
                     if not records:
                         continue
                     try:
@@ -78,9 +74,9 @@ def churn(servers, producer, topic, group, partitions, target, assignor):
                 producer.send(topic, b"x" * 20, partition=sent % partitions)
                 sent += 1
         finished = [worker for worker in alive if not worker.is_alive()]
+        rebalances = max([rebalances, *(worker.generation for worker in alive)])
         for worker in finished:
             assert worker.error is None, worker.error
-            rebalances += worker.rebalances
             alive.remove(worker)
         while len(alive) < 4:
             life = chance.randrange(2, 40) if rebalances < target else 60

@@ -318,6 +318,29 @@ def test_closing_leaves_the_group(admin, consumer, topic, group):
         one.poll(0)
 
 
+def test_who_closes_while_it_joins_leaves_nobody_behind_to_wait_for(consumer, topic):
+    for n in range(12):
+        brief = consumer()
+        brief.subscribe([topic])
+        brief.poll(0.002 * n)  # somewhere between looking for the coordinator and being assigned
+        brief.close()
+    one = consumer()
+    one.subscribe([topic])
+    poll_until(one, one.assignment)  # long before anybody's session ends
+
+
+def test_who_leaves_during_a_join_that_waits_is_not_waited_for(consumer, admin, new_topic, group):
+    topic = new_topic(3)
+    one, busy, new, _ = rebalance_that_waits(consumer, admin, group, topic, "range")
+    new.close()  # its JoinGroup is held by the broker at this moment
+    assert len(admin.describe_group(group).members) == 2
+    until = time.monotonic() + 15
+    while len(one.assignment()) + len(busy.assignment()) != 3:
+        assert time.monotonic() < until
+        one.poll(0.01)
+        busy.poll(0.01)
+
+
 def test_a_static_member_comes_back_without_a_rebalance(admin, consumer, new_topic, group):
     topic = new_topic(2)
     one = consumer(group_instance_id="left")

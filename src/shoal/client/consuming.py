@@ -279,15 +279,21 @@ class ConsumerSession:
         self._group.perform(outputs)
 
     async def unsubscribe(self) -> None:
+        is_over = True
         try:
             if self._mode == "subscribe":
                 assert self._group is not None
+                await self._group.named(self.questions.deadline(None))
                 step = self._group.perform(self._group.member.unsubscribe(self._group.now_ms))
                 await self._group.run(step, self._call_back, self._commit_for_rebalance)
+        except WakeupError:
+            is_over = False  # nothing was given up: this is to be called again
+            raise
         finally:
-            self._mode = ""
-            self._forget(self.positions.partitions())
-            self._cluster.watch(())
+            if is_over:
+                self._mode = ""
+                self._forget(self.positions.partitions())
+                self._cluster.watch(())
             self._calm_until = 0.0
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
@@ -439,6 +445,7 @@ class ConsumerSession:
         if self._group is None:
             return
         member = self._group.member
+        await self._group.named(deadline)
         step = self._group.perform(member.close(self._group.now_ms))
         try:
             await self._group.run(step, self._call_back, self._commit_for_rebalance)

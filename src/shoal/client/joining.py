@@ -45,12 +45,15 @@ from shoal.group.membership import (
     Send,
     Step,
 )
+from shoal.wire.apis.join_group import JoinGroupRequest
+from shoal.wire.apis.leave_group import LeaveGroupRequest
 
 logger = logging.getLogger(__name__)
 
 # The member watches the time of its requests itself; this only ends what it has forgotten.
 _FORGOTTEN_S = 24 * 3600.0
 _COMMIT_PATIENCE_S = 0.05
+_NAME_PATIENCE_S = 1.0
 
 Callback = Callable[[Revoked | Assigned | Lost], Awaitable[None]]
 CommitAll = Callable[[], Awaitable[CommitVerdict]]
@@ -99,6 +102,7 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._nameless: set[asyncio.Task[None]] = set()
         self._link = 0  # counts links to coordinators: a failure of an old one is no news
 
     @property
@@ -166,7 +170,10 @@ class Membership:
         for output in outputs:
             match output:
                 case Send(ticket, request):
-                    self._spawn(self._send(ticket, request, self._link))
+                    task = self._spawn(self._send(ticket, request, self._link))
+                    if _is_first_join(request):
+                        self._nameless.add(task)
+                        task.add_done_callback(self._nameless.discard)
                 case Disconnect():
                     self._link += 1
                     self._cluster.forget_coordinator(self._group_id, disconnect=True)
@@ -211,7 +218,9 @@ class Membership:
             answer = await self._cluster.ask(
                 request,
                 node_id=node_id,
-                lane=Lane.GROUP,
+                # A broker answers one connection in order: who leaves while its JoinGroup is held
+                # would wait for the very rebalance that waits for it.
+                lane=Lane.MAIN if isinstance(request, LeaveGroupRequest) else Lane.GROUP,
                 deadline=Deadline(None),
                 timeout_s=_FORGOTTEN_S,
             )
@@ -262,6 +271,15 @@ class Membership:
                 {"message": "a task of the group membership failed", "exception": task.exception()}
             )
 
+    async def named(self, deadline: Deadline) -> None:
+        """Before leaving: wait for the answer to a first JoinGroup, which brings our member id.
+
+        Who goes without it leaves a stranger behind whom the group waits for until its session
+        ends. Brokers give the id at once (KIP-394); older ones are not waited for long.
+        """
+        if self._nameless:
+            await asyncio.wait(self._nameless, timeout=deadline.limit(_NAME_PATIENCE_S))
+
     async def left(self, deadline: Deadline) -> None:
         """Wait until LeaveGroup is answered, or until ``deadline``."""
         while not self.member.has_left and not deadline.has_passed and self._tasks:
@@ -276,6 +294,14 @@ class Membership:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_first_join(request: Any) -> bool:
+    return (
+        isinstance(request, JoinGroupRequest)
+        and not request.member_id
+        and request.group_instance_id is None
+    )
 
 
 def cluster_topics(metadata: Metadata, asked: frozenset[str] | None) -> ClusterTopics:
