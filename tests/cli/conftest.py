@@ -1,4 +1,4 @@
-"""A live broker, and the real program run against it."""
+"""A live broker, ours or Apache Kafka's, and the real program run against it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from pathlib import Path
 import pytest
 
 from shoal.testing.broker import Broker
+from tests.peers import need
+from tests.peers.jars import kafka_jars
+from tests.peers.kafka import ApacheKafka
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 PROGRAM = str(Path(sys.executable).parent / "shoal")
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as one:
-        yield one
+@pytest.fixture(
+    scope="module",
+    params=["ours", pytest.param("Apache Kafka", marks=[pytest.mark.kafka, pytest.mark.long])],
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker | ApacheKafka]:
+    if request.param == "ours":
+        with Broker() as ours:
+            yield ours
+    else:
+        need(kafka_jars)
+        with ApacheKafka() as theirs:
+            yield theirs
 
 
 @pytest.fixture
-def shoal(broker: Broker, tmp_path: Path) -> Run:
+def shoal(broker: Broker | ApacheKafka, tmp_path: Path) -> Run:
     """Run ``shoal`` as a user does; standard input is closed unless given."""
 
     def run(

@@ -127,7 +127,7 @@ def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) 
         (["consume", "lines", "-p", "9"], "has partitions 0 to 0, not 9"),
         (["consume", "(", "--pattern", "-g", "g"], "is no pattern"),
         (["produce", "lines", "--header", "x"], "NAME=VALUE"),
-        (["topic", "create", "a/b"], "only letters"),
+        (["topic", "create", "a/b"], "INVALID_TOPIC"),
         (["topic", "create", "x", "-c", "nonsense"], "KEY=VALUE"),
         (["topic", "create", "x", "-c", "retention.mss=1"], "retention.mss"),
         (["topic", "alter", "lines"], "nothing to change"),
