@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -94,3 +95,16 @@ def topic(conformance_broker: Broker, request: pytest.FixtureRequest) -> str:
     name = "".join(c if c.isalnum() or c == "-" else "-" for c in request.node.name)[-200:]
     conformance_broker.create_topic(name, 4)
     return name
+
+
+@pytest.fixture
+def generation(conformance_broker: Broker) -> Callable[[str], int]:
+    """The generation of a group, by the broker's own knowledge."""
+
+    def ask(group: str) -> int:
+        def look(live: Any) -> int:
+            return int(live.groups.shard_of(group).coordinator.group(group).generation)
+
+        return conformance_broker.on_loop(look)
+
+    return ask

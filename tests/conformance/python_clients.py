@@ -77,7 +77,7 @@ def until(holds: Callable[[], object], what: str, seconds: float = 30.0) -> None
         time.sleep(0.02)
 
 
-class _Polling:
+class Polling:
     """A thread that polls a synchronous consumer."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class ConfluentKafka:
     ) -> Member:
         client = self
 
-        class Polling(_Polling):
+        class Theirs(Polling):
             def _run(self) -> None:
                 from confluent_kafka import Consumer
 
@@ -189,7 +189,7 @@ class ConfluentKafka:
                     self._assignment = frozenset(tp.partition for tp in consumer.assignment())
                 consumer.close()
 
-        return Polling()
+        return Theirs()
 
     def _consumer(self, door: Door, group: str) -> Any:
         from confluent_kafka import Consumer
@@ -290,7 +290,7 @@ class KafkaPython:
     ) -> Member:
         client = self
 
-        class Polling(_Polling):
+        class Theirs(Polling):
             def _run(self) -> None:
                 from kafka import KafkaConsumer
                 from kafka.coordinator.assignors.cooperative_sticky import (
@@ -321,7 +321,7 @@ class KafkaPython:
                     self._assignment = frozenset(tp.partition for tp in consumer.assignment())
                 consumer.close()
 
-        return Polling()
+        return Theirs()
 
     def _consumer(self, door: Door, group: str) -> Any:
         from kafka import KafkaConsumer
@@ -415,7 +415,7 @@ class AioKafka:
     ) -> Member:
         client = self
 
-        class Polling(_Polling):
+        class Theirs(Polling):
             def _run(self) -> None:
                 asyncio.run(self._poll())
 
@@ -447,7 +447,7 @@ class AioKafka:
                 finally:
                     await consumer.stop()
 
-        return Polling()
+        return Theirs()
 
     def _with_consumer(self, door: Door, group: str, use: Callable[[Any], Any]) -> Any:
         from aiokafka import AIOKafkaConsumer

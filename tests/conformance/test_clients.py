@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.node_clients import KAFKAJS, PLATFORMATIC
+from tests.conformance.own_client import Shoal
 from tests.conformance.python_clients import PARTITIONS, PYTHON_CLIENTS, Client, Door, until
 
 pytestmark = [
@@ -14,7 +15,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-CLIENTS: tuple[Client, ...] = (*PYTHON_CLIENTS, KAFKAJS, PLATFORMATIC)
+CLIENTS: tuple[Client, ...] = (Shoal(), *PYTHON_CLIENTS, KAFKAJS, PLATFORMATIC)
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 ALL_PARTITIONS = frozenset(PARTITIONS)
 
@@ -92,7 +93,7 @@ def test_shares_a_topic_cooperatively(client, door, topic):
 
 
 @every_client
-def test_restarts_a_static_member_without_a_rebalance(client, door, topic, conformance_broker):
+def test_restarts_a_static_member_without_a_rebalance(client, door, topic, generation):
     if not client.static:
         pytest.skip(f"{client.name} has no static membership")
     group, strategy = f"g-{topic}", client.strategies[0]
@@ -104,17 +105,11 @@ def test_restarts_a_static_member_without_a_rebalance(client, door, topic, confo
         "both own something",
     )
 
-    def generation() -> int:
-        def look(live) -> int:
-            return live.groups.shard_of(group).coordinator.group(group).generation
-
-        return conformance_broker.on_loop(look)
-
-    before, owned = generation(), members[0].assignment
+    before, owned = generation(group), members[0].assignment
     members[0].stop()
     again = client.member(door, topic, group, strategy=strategy, instance="a")
     until(lambda: again.assignment == owned, "the same partitions come back")
-    assert generation() == before
+    assert generation(group) == before
     again.stop()
     members[1].stop()
 

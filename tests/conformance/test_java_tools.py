@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.python_clients import PYTHON_CLIENTS, Door, until
+from tests.conformance.java_member import java_member
+from tests.conformance.python_clients import Door, until
 from tests.peers import need
 from tests.peers.jars import java, kafka_jars
-from tests.peers.kafka import tool, tool_command
+from tests.peers.kafka import tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 # A JVM start per command: minutes in sum.
@@ -34,65 +31,6 @@ def run(name: str, door: Door, *arguments: str, stdin: str | None = None) -> str
     done = tool(name, "--bootstrap-server", door.servers, *arguments, stdin=stdin, timeout=100)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
-
-
-class VerifiableMember:
-    """Kafka's verifiable consumer: a member that tells what it owns and reads, as JSON lines."""
-
-    def __init__(self, door: Door, topic: str, group: str, *arguments: str) -> None:
-        self.values: list[str] = []
-        self._assignment: frozenset[int] = frozenset()
-        self._process = subprocess.Popen(
-            tool_command(
-                "VerifiableConsumer",
-                *("--bootstrap-server", door.servers, "--topic", topic, "--group-id", group),
-                *("--session-timeout", "6000", "--reset-policy", "earliest", "--verbose"),
-                *arguments,
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    @property
-    def assignment(self) -> frozenset[int]:
-        assert self._process.poll() is None, "the verifiable consumer ended"
-        return self._assignment
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            match event.get("name"):
-                case "partitions_assigned":
-                    added = frozenset(tp["partition"] for tp in event["partitions"])
-                    self._assignment = self._assignment | added
-                case "partitions_revoked":
-                    gone = frozenset(tp["partition"] for tp in event["partitions"])
-                    self._assignment = self._assignment - gone
-                case "record_data":
-                    self.values.append(event["value"])
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-        self._thread.join(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-
-@contextmanager
-def java_member(door: Door, topic: str, group: str, *arguments: str) -> Iterator[VerifiableMember]:
-    member = VerifiableMember(door, topic, group, *arguments)
-    try:
-        yield member
-    finally:
-        member.stop()
 
 
 @many_commands
@@ -132,7 +70,7 @@ def test_commits_and_resumes(client, door, topic):
 
 @many_commands
 @every
-def test_describes_and_deletes_groups(client, door, topic):
+def test_describes_groups(client, door, topic):
     group = f"g-{topic}"
     with java_member(door, topic, group) as member:
         until(lambda: len(member.assignment) == 4, "it owns everything", 60)
@@ -145,6 +83,15 @@ def test_describes_and_deletes_groups(client, door, topic):
         lambda: "Empty" in run(GROUPS, door, "--describe", "--group", group, "--state"),
         "the group is empty",
     )
+
+
+@many_commands
+@every
+def test_deletes_groups(client, door, topic):
+    group = f"g-{topic}"
+    wanted = ("--group", group, "--topic", topic, "--reset-offsets")
+    run(GROUPS, door, *wanted, "--to-latest", "--execute")
+    assert group in run(GROUPS, door, "--list")
     run(GROUPS, door, "--delete", "--group", group)
     assert group not in run(GROUPS, door, "--list")
 
@@ -168,17 +115,11 @@ def _committed(door: Door, group: str) -> int:
     return sum(int(line.split()[3]) for line in lines if line.startswith(group))
 
 
-@every
-@pytest.mark.parametrize(
-    "assignor",
-    ["RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor"],
-)
-def test_shares_a_topic(client, assignor, door, topic):
+def share(door: Door, topic: str, strategy: str) -> None:
     group = f"g-{topic}"
-    strategy = ("--assignment-strategy", f"org.apache.kafka.clients.consumer.{assignor}")
-    with java_member(door, topic, group, *strategy) as first:
+    with java_member(door, topic, group, strategy=strategy) as first:
         until(lambda: len(first.assignment) == 4, "the first owns everything", 60)
-        with java_member(door, topic, group, *strategy) as second:
+        with java_member(door, topic, group, strategy=strategy) as second:
             until(
                 lambda: (
                     len(first.assignment) == len(second.assignment) == 2
@@ -191,10 +132,47 @@ def test_shares_a_topic(client, assignor, door, topic):
 
 
 @every
-def test_produces_with_the_verifiable_producer(client, door, topic):
-    shown = run(
-        "VerifiableProducer", door, *("--topic", topic, "--max-messages", "500", "--acks", "-1")
-    )
+def test_shares_a_topic_by_range(client, door, topic):
+    share(door, topic, "range")
+
+
+@every
+def test_shares_a_topic_by_roundrobin(client, door, topic):
+    share(door, topic, "roundrobin")
+
+
+@every
+def test_shares_a_topic_by_sticky(client, door, topic):
+    share(door, topic, "sticky")
+
+
+@every
+def test_shares_a_topic_cooperatively(client, door, topic):
+    share(door, topic, "cooperative-sticky")
+
+
+@every
+def test_restarts_a_static_member_without_a_rebalance(client, door, topic, generation):
+    group = f"g-{topic}"
+    with java_member(door, topic, group, instance="b") as other:
+        with java_member(door, topic, group, instance="a") as first:
+            until(
+                lambda: len(first.assignment) == len(other.assignment) == 2,
+                "two partitions each",
+                60,
+            )
+            before, owned = generation(group), first.assignment
+        with java_member(door, topic, group, instance="a") as again:
+            until(lambda: again.assignment == owned, "the same partitions come back", 60)
+            assert generation(group) == before
+
+
+@every
+def test_produces_idempotently(client, door, topic, tmp_path):
+    settings = tmp_path / "producer.properties"
+    settings.write_text("enable.idempotence=true\nretries=10\n")
+    wanted = ("--topic", topic, "--max-messages", "500", "--acks", "-1")
+    shown = run("VerifiableProducer", door, *wanted, "--producer.config", str(settings))
     last = json.loads(shown.strip().splitlines()[-1])
     assert (last["sent"], last["acked"]) == (500, 500)
 
@@ -249,42 +227,3 @@ def _properties(door: Door) -> str:
             f'sasl.jaas.config={login} required username="{door.user}" password="{door.password}";',
         ]
     )
-
-
-MIXED = {
-    "range": "RangeAssignor",
-    "roundrobin": "RoundRobinAssignor",
-    "cooperative-sticky": "CooperativeStickyAssignor",
-}
-
-
-@pytest.mark.parametrize("client", ["Java, librdkafka, kafka-python"])
-@pytest.mark.parametrize("strategy", sorted(MIXED))
-def test_members_of_three_clients_form_one_group(client, strategy, door, topic):
-    group = f"g-{topic}"
-    java_strategy = f"org.apache.kafka.clients.consumer.{MIXED[strategy]}"
-    librdkafka, kafka_python = PYTHON_CLIENTS[:2]
-    with java_member(door, topic, group, "--assignment-strategy", java_strategy) as first:
-        until(lambda: len(first.assignment) == 4, "Java owns everything", 60)
-        others = [
-            each.member(door, topic, group, strategy=strategy, instance=None)
-            for each in (librdkafka, kafka_python)
-        ]
-        members = [first, *others]
-        until(
-            lambda: (
-                all(m.assignment for m in members)
-                and sum(len(m.assignment) for m in members) == 4
-                and frozenset().union(*(m.assignment for m in members)) == frozenset(range(4))
-            ),
-            "three members own all four partitions",
-            60,
-        )
-        sent = [f"{n:03}".encode() for n in range(60)]
-        librdkafka.produce(door, topic, sent, codec="none", idempotent=True)
-        until(lambda: sum(len(m.values) for m in members) >= 60, "everything is read", 60)
-        for member in others:
-            member.stop()
-        until(lambda: len(first.assignment) == 4, "Java takes over", 60)
-    read = sorted(v if isinstance(v, bytes) else v.encode() for m in members for v in m.values)
-    assert read == sent
