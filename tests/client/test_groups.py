@@ -9,16 +9,22 @@ import uuid
 
 import pytest
 
-from shoal import OffsetAndMetadata, RebalanceListener, TopicPartition
+from shoal import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from shoal.errors import (
     CommitFailedError,
     ConfigError,
+    ErrorCode,
     FencedInstanceIdError,
     RebalanceListenerError,
     WakeupError,
 )
 from shoal.group.membership import MemberState
+from shoal.wire.apis.api_versions import ApiVersionsResponse
+from shoal.wire.apis.join_group import JoinGroupResponse
+from shoal.wire.apis.leave_group import LeaveGroupResponse
+from shoal.wire.apis.registry import ApiKey
 from tests.client.conftest import poll_until, take
+from tests.client.scripted import ScriptedBroker
 
 
 class Diary(RebalanceListener):
@@ -283,8 +289,6 @@ def test_the_last_subscription_wins(consumer, new_topic):
 
 
 def test_a_group_needs_a_name(servers):
-    from shoal import Consumer
-
     with Consumer(bootstrap_servers=servers) as one:
         with pytest.raises(ConfigError, match="group_id"):
             one.subscribe(["t"])
@@ -318,15 +322,44 @@ def test_closing_leaves_the_group(admin, consumer, topic, group):
         one.poll(0)
 
 
-def test_who_closes_while_it_joins_leaves_nobody_behind_to_wait_for(consumer, topic):
-    for n in range(12):
-        brief = consumer()
-        brief.subscribe([topic])
-        brief.poll(0.002 * n)  # somewhere between looking for the coordinator and being assigned
-        brief.close()
-    one = consumer()
-    one.subscribe([topic])
-    poll_until(one, one.assignment)  # long before anybody's session ends
+class SlowToName(ScriptedBroker):
+    """Gives out a member id only after the consumer began to close; notes who leaves."""
+
+    def __init__(self):
+        super().__init__()
+        self.closing = threading.Event()
+        self.left = []
+
+    def _message(self, key, request, code):
+        match key:
+            case ApiKey.API_VERSIONS:
+                answer = super()._message(key, request, code)
+                answer.api_keys += [
+                    ApiVersionsResponse.ApiVersion(api_key=api, min_version=most, max_version=most)
+                    for api, most in ((ApiKey.JOIN_GROUP, 9), (ApiKey.LEAVE_GROUP, 5))
+                ]
+                return answer
+            case ApiKey.JOIN_GROUP:
+                self.closing.wait(10)
+                threading.Event().wait(0.1)
+                return JoinGroupResponse(
+                    error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="the-name"
+                )
+            case ApiKey.LEAVE_GROUP:
+                self.left += [member.member_id for member in request.members]
+                return LeaveGroupResponse()
+        return super()._message(key, request, code)
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_who_ends_while_it_joins_first_hears_its_name_and_then_leaves(end):
+    with SlowToName() as broker:
+        with Consumer(bootstrap_servers=broker.servers, group_id="g") as one:
+            one.subscribe(["t"])
+            poll_until(one, lambda: broker.asked["JoinGroup"])
+            broker.closing.set()
+            getattr(one, end)()
+        assert broker.left == ["the-name"]
 
 
 def test_who_leaves_during_a_join_that_waits_is_not_waited_for(consumer, admin, new_topic, group):
