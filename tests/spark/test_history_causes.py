@@ -177,13 +177,23 @@ def test_a_start_without_an_assignment_is_no_generation_but_gives_the_next_its_b
     assert (last["generation"], last["missed"], last["certain"]) == (3, 0, True)
 
 
-def test_the_pause_is_the_time_without_commits_around_a_rebalance() -> None:
+def test_the_pause_is_the_longest_time_a_partition_was_without_a_commit_around_it() -> None:
     journal = Journal()
     two_members(journal)
     commit_every_second(journal, 11, 20, 0)
+    commit_every_second(journal, 11, 16, 2)
+    journal.commit("g", ALL[3], 1, 12)
     journal.generation("g", 3, {"a": ALL}, 22, began_s=21)
-    journal.commit("g", ALL[0], 99, 25)
-    assert rebalances(journal)[-1]["pause_ms"] == 6_000
+    for tp in ALL[:3]:
+        journal.commit("g", tp, 99, 25)
+    assert rebalances(journal)[-1]["pause_ms"] == 10_000
+
+
+def test_the_record_of_a_new_group_is_no_rebalance() -> None:
+    journal = Journal()
+    journal.generation("g", 0, {}, 0)
+    journal.generation("g", 1, {"a": ALL}, 1)
+    assert [row["cause"] for row in rebalances(journal)] == ["group started"]
 
 
 def test_a_deleted_group_begins_again() -> None:

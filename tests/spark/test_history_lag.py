@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.spark.history.decode import decode_commits
-from shoal.spark.history.lag import lag_table
+from shoal.spark.history.lagging import lag_table
 from shoal.spark.history.tables import schema
 from shoal.types import TopicPartition
 from tests.spark.consumer_offsets import START_MS, Journal, tps

@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, _Entry]] = {
     "produce": _Entry("shoal.cli.produce", "Write records from standard input or files."),
     "consume": _Entry("shoal.cli.consume", "Read records, in a group or from partitions."),
     "group": _Entry("shoal.cli.group", "List, describe, watch and reset consumer groups."),
+    "fleet": _Entry("shoal.cli.fleet", "All groups at once: lag, rebalances, their history."),
     "plan": _Entry("shoal.cli.plan", "What moves, and who waits, before a change is made."),
     "why": _Entry("shoal.cli.why", "What is wrong with a group, and what to do."),
     "lab": _Entry("shoal.cli.lab", "How groups were rebalanced, then and now, side by side."),

@@ -1,1 +1,47 @@
-"""What happened to consumer groups, from the records of ``__consumer_offsets``."""
+"""What happened to consumer groups, from the records of ``__consumer_offsets`` (extra: spark).
+
+Records as ``format("shoal")``, Spark's own Kafka source, a log directory or the recorder give them
+go in; tables come out, in batches and streams alike::
+
+    records = spark.read.format("shoal").option("subscribe", "__consumer_offsets")....load()
+    rebalances(records).where("not certain").show()
+
+The functions are imported when first used, so the Arrow half of this package works without Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.spark.history.frames import (
+        assignments,
+        commits,
+        generations,
+        group_lag,
+        lag,
+        members,
+        moves,
+        rebalances,
+        unreadable,
+    )
+
+__all__ = [
+    "assignments",
+    "commits",
+    "generations",
+    "group_lag",
+    "lag",
+    "members",
+    "moves",
+    "rebalances",
+    "unreadable",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from shoal.spark.history import frames
+
+        return getattr(frames, name)
+    raise AttributeError(f"module 'shoal.spark.history' has no attribute {name!r}")

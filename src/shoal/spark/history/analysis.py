@@ -23,7 +23,7 @@ from shoal.errors import InvalidMessageError
 from shoal.spark.history.causes import Rebalance, explain
 from shoal.spark.history.decode import decode_commits
 from shoal.spark.history.fold import Generation, GroupFold
-from shoal.spark.history.groups import GroupEvent, Place, read_groups
+from shoal.spark.history.groups import GroupEvent, Place, read_groups, refused_table
 from shoal.spark.history.tables import names, schema
 from shoal.types import TopicPartition
 from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
@@ -36,11 +36,19 @@ KEPT: Final = 2
 """How many generations of a group and commits of a partition explain what comes next."""
 
 
-def events_of(records: pa.RecordBatch) -> pa.Table:
-    """What an analysis needs of raw records: much less than they are."""
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+def events_of(records: pa.RecordBatch, decoded: pa.RecordBatch | None = None) -> pa.Table:
+    """What an analysis needs of raw records: much less than they are.
+
+    Args:
+        decoded: the commits among them, if somebody has decoded them already.
+    """
     import pyarrow as pa
 
-    commits = pa.Table.from_batches([decode_commits(records).commits])
+    done = decode_commits(records).commits if decoded is None else decoded
+    commits = pa.Table.from_batches([done])
     found, _ = read_groups(records)
     wanted = {(one.place.partition, one.place.offset): one.group for one in found}
     slim = pa.table(
@@ -52,6 +60,15 @@ def events_of(records: pa.RecordBatch) -> pa.Table:
         }
     ).cast(schema("events"))
     return pa.concat_tables([slim, _raw(records, wanted)])
+
+
+def unreadable_of(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records that neither the commits' decoder nor the groups' can read."""
+    import pyarrow as pa
+
+    _, refused = read_groups(records)
+    parts = [decode_commits(records).unreadable, refused_table(refused)]
+    return pa.concat_batches(parts)
 
 
 def _raw(records: pa.RecordBatch, wanted: dict[tuple[int, int], str]) -> pa.Table:
@@ -235,22 +252,28 @@ class _Group:
         return np.asarray(alive + [row for row in self.records.tolist() if row > edge], np.int64)
 
     def last_two(self, tps: Iterable[TopicPartition], at_us: int) -> tuple[int | None, int | None]:
-        codes = self.rows.topic_code
-        wanted = [(codes[tp.topic] << 32) + tp.partition for tp in tps if tp.topic in codes]
-        times = self._time_us[np.isin(self._tp, wanted) & (self._time_us <= at_us)]
+        times = self._time_us[self._of(tps) & (self._time_us <= at_us)]
         if not len(times):
             return None, None
         last = int(times.max())
         earlier = times[times < last]
         return last, int(earlier.max()) if len(earlier) else None
 
-    def around(self, begin_us: int, end_us: int) -> tuple[int | None, int | None]:
-        before = self._time_us[self._time_us <= begin_us]
-        after = self._time_us[self._time_us > end_us]
-        return (
-            int(before.max()) if len(before) else None,
-            int(after.min()) if len(after) else None,
-        )
+    def pause(self, tps: Iterable[TopicPartition], begin_us: int, end_us: int) -> int | None:
+        ours = self._of(tps)
+        _, tp = np.unique(self._tp, return_inverse=True)
+        count = int(tp.max(initial=-1)) + 1
+        last, first = np.full(count, -1, np.int64), np.full(count, _NEVER, np.int64)
+        before, after = ours & (self._time_us <= begin_us), ours & (self._time_us > end_us)
+        np.maximum.at(last, tp[before], self._time_us[before])
+        np.minimum.at(first, tp[after], self._time_us[after])
+        known = (last >= 0) & (first < _NEVER)
+        return int((first - last)[known].max()) if known.any() else None
+
+    def _of(self, tps: Iterable[TopicPartition]) -> npt.NDArray[np.bool_]:
+        codes = self.rows.topic_code
+        wanted = [(codes[tp.topic] << 32) + tp.partition for tp in tps if tp.topic in codes]
+        return np.isin(self._tp, wanted)
 
 
 def rebalance_table(rebalances: Sequence[Rebalance]) -> pa.Table:

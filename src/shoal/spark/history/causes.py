@@ -36,8 +36,8 @@ class Commits(Protocol):
     def last_two(self, tps: Iterable[TopicPartition], at_us: int) -> tuple[int | None, int | None]:
         """The last commit of any of the partitions before a time, and the one before it."""
 
-    def around(self, begin_us: int, end_us: int) -> tuple[int | None, int | None]:
-        """The last commit at or before the beginning, and the first after the end."""
+    def pause(self, tps: Iterable[TopicPartition], begin_us: int, end_us: int) -> int | None:
+        """The longest time any of the partitions was without a commit, around a span of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def explain(
         sorted(restarted.values()),
         _moves(before, now, restarted),
         missed,
-        _pause(now, commits),
+        _pause(before, now, commits),
         is_rebalance=now.generation != before.generation,
     )
 
@@ -207,7 +207,6 @@ def _moves(before: Generation, now: Generation, restarted: dict[str, str]) -> li
     ]
 
 
-def _pause(now: Generation, commits: Commits) -> int | None:
+def _pause(before: Generation, now: Generation, commits: Commits) -> int | None:
     begin_us = now.at_us if now.began_us is None else now.began_us
-    before, after = commits.around(begin_us, now.at_us)
-    return None if before is None or after is None else after - before
+    return commits.pause(before.owners.keys() & now.owners.keys(), begin_us, now.at_us)

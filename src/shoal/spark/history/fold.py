@@ -98,6 +98,8 @@ class GroupFold:
 
     def _classic(self, value: GroupMetadataValue, at_us: int) -> Generation | None:
         started = self._started
+        if value.generation == 0 and not value.members:
+            return None  # the group was made; its first generation is yet to come
         if not is_assigned(value):
             if started is not None and started[0] != value.generation:
                 self._unfinished += 1

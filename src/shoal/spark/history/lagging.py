@@ -168,3 +168,22 @@ def _times(column: Any) -> Ints:
     import pyarrow as pa
 
     return _ints(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
+
+
+def last_of_series(commits: pa.Table, horizon_us: int) -> pa.Table:
+    """What samples after ``horizon_us`` need: each series' last commit by then, and all since."""
+    import pyarrow as pa
+
+    if not commits.num_rows:
+        return commits
+    groups = _dictionary(commits.column("group"))
+    topics = _dictionary(commits.column("topic"))
+    tp = (_ints(topics.indices) << 32) + _ints(commits.column("partition"))
+    group, place = _ints(groups.indices), _ints(commits.column("log_offset"))
+    time_us = _times(commits.column("log_time"))
+    rows = np.flatnonzero(time_us <= horizon_us)
+    rows = rows[np.lexsort((place[rows], tp[rows], group[rows]))]
+    is_last = np.diff(group[rows], append=-1) != 0
+    is_last |= np.diff(tp[rows], append=-1) != 0
+    kept = np.concatenate([rows[is_last], np.flatnonzero(time_us > horizon_us)])
+    return commits.take(pa.array(np.sort(kept)))
