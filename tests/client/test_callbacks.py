@@ -181,6 +181,20 @@ def test_what_is_revoked_can_be_committed_in_the_callback(
         assert {at.offset for at in admin.group_offsets(group).values()} == {5}
 
 
+@pytest.mark.parametrize(("assignor", "kept"), [("range", False), ("cooperative-sticky", True)])
+def test_a_pause_lasts_as_long_as_the_partition_is_kept(consumer, new_topic, assignor, kept):
+    topic, diary = new_topic(1), Diary()
+    tp = TopicPartition(topic, 0)
+    one = consumer(assignors=[assignor])
+    one.subscribe([topic], diary)
+    poll_until(one, one.assignment)
+    one.pause(tp)
+    before = len(diary.entries)
+    one.enforce_rebalance()
+    poll_until(one, lambda: len(diary.entries) > before and diary.entries[-1][0] == "assigned")
+    assert one.paused() == ({tp} if kept else set())
+
+
 class Breaks(RebalanceListener):
     """Raises in every callback but the first."""
 
