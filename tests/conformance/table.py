@@ -12,9 +12,13 @@ from typing import Final
 TABLE_VARIABLE: Final = "SHOAL_CONFORMANCE_TABLE"
 _HEAD: Final = """# Conformance
 
-Real clients against `shoal serve`, one row per check. Written by the tests themselves
+Real clients against our broker, one row per check. Written by the tests themselves
 (`SHOAL_CONFORMANCE_TABLE=docs/conformance.md python -m pytest tests/conformance`); a check that
-could not run says why.
+could not run says why. The tests that other projects have of their own are on
+[a page of their own](conformance-suites.md).
+
+A dash: the check does not exist for that client, because it is about a tool or about several
+clients at once.
 
 """
 
