@@ -19,7 +19,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 _HEAD: Final = """# Peers' own suites
 
-The integration tests of two other projects, run against `shoal serve` from their published sources
+The integration tests of two other projects, run against our broker from their published sources
 (`make test-all`; nothing of theirs is kept here). Written by a run of
 `SHOAL_CONFORMANCE_TABLE=docs/conformance.md python -m pytest tests/conformance/test_suites.py`.
 A failure that is not explained here fails our build.
