@@ -401,3 +401,32 @@ def test_idle_partitions_hold_no_descriptors(tmp_path: Path) -> None:
         directory.release_idle_files()
         assert len(os.listdir("/proc/self/fd")) <= before + 1
         directory.abandon()
+
+
+def test_many_partitions_are_closed_together_and_found_clean() -> None:
+    disk = SimDisk()
+    directory = open_directory(disk)
+    for number in range(40):
+        log = directory.create(TopicPartition("wide", number), now_ms=NOW_MS)
+        log.on_advance = lambda _: pytest.fail("nobody may be called from another thread")
+        log.append(batch(b"value %d" % number), now_ms=NOW_MS)
+    directory.close()
+    again = open_directory(disk)
+    assert again.clean_start
+    assert {log.end_offset for log in again.partitions.values()} == {1}
+    assert all(report.clean for report in again.reports)
+
+
+def test_a_checkpoint_that_was_overtaken_does_not_come_back() -> None:
+    disk = SimDisk()
+    directory = open_directory(disk, durability=Durability.OS)
+    log = directory.create(TP, now_ms=NOW_MS)
+    log.append(batch(b"a", b"b", b"c"), now_ms=NOW_MS)
+    log.delete_records(1)
+    slow = next(directory.save_starts())
+    log.delete_records(2)
+    run_job(directory.save_starts())
+    assert slow is not None
+    slow()
+    starts = decode_offsets(disk.open("log-start-offset-checkpoint").read_at(0, 1000))
+    assert starts == {TP: 2}

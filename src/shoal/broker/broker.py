@@ -249,7 +249,7 @@ class Broker:
         for task in list(self._tasks):
             task.cancel()
         self.directory.release_idle_files()
-        self.directory._lock.release()
+        self.directory.abandon()
         self.journal.abandon()
         self.audit.close()
 
@@ -273,7 +273,7 @@ class Broker:
             self.groups.tick(self.now_ms())
         self._shift_ms += max(0, target - self.now_ms())
         self.groups.tick(self.now_ms())
-        await self._run_job(self._clean())
+        await self.run_job(self._clean())
 
     # --- clockwork --------------------------------------------------------------------------------
 
@@ -282,7 +282,12 @@ class Broker:
         number = len(self._timers)
 
         async def run() -> None:
-            await self._run_job(make())
+            try:
+                await self.run_job(make())
+            except Exception:
+                # Whatever it was, the next turn may succeed; without turns the disk fills up.
+                logger.exception("background work failed; it is tried again in %g s", seconds)
+                self.counters.errors["background work"] += 1
             if not self._stopped:
                 self._timers[number] = self.loop.call_later(seconds, start)
 
@@ -295,7 +300,8 @@ class Broker:
         yield from self.directory.retain(self.now_ms())
         yield from self.directory.compact(self.now_ms())
 
-    async def _run_job(self, job: Job) -> None:
+    async def run_job(self, job: Job) -> None:
+        """Run a job of the log: its slices here, its work in threads."""
         for work in job:
             if work is None:
                 await asyncio.sleep(0)

@@ -24,14 +24,21 @@ class Listener(NamedTuple):
     """One address clients connect to, and how they prove who they are."""
 
     host: str = "127.0.0.1"
+    """In a file: ``address = "host:port"``."""
     port: int = 9092
+    """0 picks a free one."""
     advertised: tuple[str, int] | None = None
+    """What clients are told to connect to; the address itself unless given."""
     certificate_file: str | None = None
+    """PEM; with it the listener speaks TLS. Read again at SIGHUP."""
     key_file: str | None = None
-    # With a client CA a certificate is asked for; "required" refuses those who have none.
+    """PEM, the key of the certificate."""
     client_ca_file: str | None = None
+    """PEM; clients are asked for a certificate that one of these signed."""
     client_certificate: str = "required"
+    """``required`` refuses clients without one, ``optional`` lets SASL decide."""
     sasl: tuple[str, ...] = ()
+    """Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512."""
 
     @property
     def is_tls(self) -> bool:
@@ -56,66 +63,110 @@ class Limits(NamedTuple):
     """Everything has a limit. These are the defaults; each can be raised by name."""
 
     frame_bytes: int = 100 << 20
+    """Largest request."""
     frame_bytes_before_authentication: int = 512 << 10
+    """Largest request of a client that has not proved who it is."""
     elements_per_request: int = 100_000
+    """Array elements in one request."""
     connections: int = 5_000
+    """Open at a time; each takes a file descriptor."""
     connections_per_address: int = 2_500
+    """Open at a time from one address."""
     connections_per_second: int = 1_000
+    """New ones; more are refused."""
     unauthenticated_connections: int = 200
+    """Open at a time before authentication, on listeners with SASL."""
     in_flight_bytes: int = 256 << 20
+    """Requests being handled, of all clients; beyond it, reading pauses."""
     in_flight_requests_per_connection: int = 100
+    """Beyond it, reading from the connection pauses."""
     out_pending_bytes_per_connection: int = 64 << 20
+    """Replies not yet sent; beyond it, reading from it pauses."""
     authentication_seconds: float = 30.0
+    """Time to authenticate."""
     failed_authentication_delay_seconds: float = 0.1
+    """Before a wrong password is answered."""
     frame_seconds: float = 60.0
+    """Time for a request to arrive whole."""
     slow_reader_seconds: float = 60.0
+    """Time for a client to take any byte of its replies."""
     idle_seconds: float = 600.0
+    """Time without a request before a connection is closed."""
     waiting_fetches: int = 20_000
+    """Fetches waiting for data at a time; more are answered at once."""
     fetch_sessions: int = 1_000
+    """Incremental fetch sessions kept; the oldest gives way."""
     fetch_bytes: int = 55 << 20
+    """Largest fetch response, whatever a client asks for."""
     partitions_per_request: int = 2_000
+    """Partitions in one DescribeTopicPartitions page."""
     topics: int = 10_000
+    """Topics of this broker."""
     partitions: int = 20_000
-    open_partitions: int = 2_000
+    """Partitions of this broker."""
 
 
 class GroupSettings(NamedTuple):
     """Consumer groups. The initial delay is 0 here (Kafka: 3000): groups of tests start at once."""
 
     initial_rebalance_delay_ms: int = 0
+    """How long an empty group waits for more members."""
     min_session_timeout_ms: int = 6_000
+    """Smallest session timeout a member may ask for."""
     max_session_timeout_ms: int = 1_800_000
+    """Largest one."""
     max_size: int = 10_000
+    """Members of one group."""
     offsets_partitions: int = 50
+    """Partitions of ``__consumer_offsets``; fixed once it exists."""
     offsets_retention_minutes: int = 10_080
+    """How long offsets of an empty group are kept."""
     offset_metadata_max_bytes: int = 4_096
+    """Largest note beside a committed offset."""
 
 
 class TopicDefaults(NamedTuple):
     """What a new topic gets when its creator does not say. ``configs`` has Kafka's dotted names."""
 
     partitions: int = 1
+    """Of topics whose creator does not say."""
     auto_create: bool = True
+    """Create a topic when a client first asks for it."""
     configs: Mapping[str, str] = MappingProxyType({})
+    """Defaults of topic settings; in a file with underscores (``retention_ms``)."""
 
 
 class BrokerConfig(NamedTuple):
     """The whole configuration of a broker."""
 
     listeners: tuple[Listener, ...] = (Listener(),)
+    """In a file: one ``[[listener]]`` each."""
     data_dir: str | None = None
+    """Where the log lives; ``shoal serve`` takes ``shoal-data``."""
     durability: str = "group"
+    """When a record counts as stored: ``group``, ``each``, ``interval`` or ``os``."""
     sync_interval_ms: int = 50
+    """Between syncs with durability ``interval``."""
     disk_reserve_bytes: int = 64 << 20
+    """Left free: appends stop before the disk is full."""
     node_id: int = 1
+    """This broker among Kafka nodes; stored in the data directory."""
     cluster_id: str | None = None
+    """Made up at the first start unless given; stored in the data directory."""
     rack: str | None = None
+    """Told to clients in metadata."""
     insecure_public: bool = False
+    """Serve other machines without asking who they are."""
     retention_check_seconds: float = 30.0
+    """Between two rounds of retention and compaction."""
     shutdown_seconds: float = 10.0
+    """How long a stop waits for requests in flight."""
     limits: Limits = Limits()
+    """In a file: ``[limits]``."""
     groups: GroupSettings = GroupSettings()
+    """In a file: ``[groups]``."""
     topics: TopicDefaults = TopicDefaults()
+    """In a file: ``[topics]``."""
 
     def checked(self) -> BrokerConfig:
         """This configuration, or a ConfigError that names what is wrong with it."""

@@ -11,14 +11,20 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from time import perf_counter
+from typing import Final
 
 from shoal.broker.broker import Broker
 from shoal.broker.config import BrokerConfig
 
 logger = logging.getLogger("shoal.broker")
+
+# More than anybody needs, and little enough for programs that close every number below it.
+_FILES_MAX: Final = 1 << 20
+_FILES_OF_LOGS: Final = 256
 
 
 class JsonLines(logging.Formatter):
@@ -52,7 +58,30 @@ def run(config: BrokerConfig, *, json_output: bool = False) -> None:
     """Serve until a signal says stop."""
     # A sync that is done must get through to a busy loop: 5 ms, the default, is a sync's own time.
     sys.setswitchinterval(0.001)
+    raise_file_limit(config)
     asyncio.run(_serve(config, json_output=json_output))
+
+
+def raise_file_limit(config: BrokerConfig) -> int:
+    """Let this process open as many files as it may; returns how many, and says if too few.
+
+    The usual soft limit of 1,024 is for programs that use ``select``; each connection takes one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    for_connections = soft - _FILES_OF_LOGS
+    if soft != resource.RLIM_INFINITY and config.limits.connections > for_connections:
+        logger.warning(
+            "limits.connections is %d, but this process may open %d files and needs %d of them "
+            "for logs: raise the limit (ulimit -n) or lower limits.connections",
+            config.limits.connections,
+            soft,
+            _FILES_OF_LOGS,
+        )
+    return soft
 
 
 async def _serve(config: BrokerConfig, *, json_output: bool) -> None:

@@ -41,6 +41,13 @@ STATE: Final = "shoal.checkpoint"
 SEALS: Final = "shoal-index.checkpoint"
 
 
+class SharedFiles(NamedTuple):
+    """The checkpoints of a directory as they were to be at one moment; ``number`` counts these."""
+
+    number: int
+    files: Mapping[str, bytes]
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     lines = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
     return _encode_lines(lines)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+import threading
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID, uuid4
@@ -27,6 +28,7 @@ from shoal.log.checkpoints import (
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
+    SharedFiles,
     decode_offsets,
     decode_properties,
     encode_offsets,
@@ -34,7 +36,7 @@ from shoal.log.checkpoints import (
     show_id,
 )
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, OsDisk, read_file, remove_if_there, replace_file
+from shoal.log.disk import Disk, OsDisk, read_file, remove_files, remove_if_there, replace_file
 from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
@@ -49,6 +51,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DIRECTORY_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _LOADERS: Final = 8
+_CLOSED_TOGETHER: Final = 32
 _AT_THE_TOP: Final = frozenset(
     (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS, CLEAN_SHUTDOWN, LOCK)
 )
@@ -116,6 +119,8 @@ class LogDirectory:
         self._lock = disk.lock(LOCK)
         self._on_disk: set[TopicPartition] = set()
         self._deleted = 0
+        self._checkpoint_number = self._checkpoint_written = 0
+        self._checkpoint_lock = threading.Lock()
 
     @classmethod
     def open(
@@ -372,6 +377,15 @@ class LogDirectory:
         if log.needs_checkpoint and log.fenced is None:
             yield from attempt(log.checkpoint())
 
+    def save_starts(self) -> Job:
+        """Make durable where every log starts.
+
+        Raises:
+            OSError: what the disk said.
+        """
+        contents = self._checkpoint_contents()
+        yield from attempt(lambda: self._replace_checkpoints(contents))
+
     def _save_checkpoints(self) -> Generator[Callable[[], object] | None, None, bool]:
         """Work that replaces the shared files; True in the end if it succeeded."""
         contents = self._checkpoint_contents()
@@ -398,7 +412,7 @@ class LogDirectory:
                 logger.info("%s starts at offset %d now", log.topic_partition, log.start_offset)
                 paths += gone
         if paths and (yield from self._save_checkpoints()):
-            removed = Attempt(lambda: _remove_files(self.disk, paths))
+            removed = Attempt(lambda: remove_files(self.disk, paths))
             yield removed
             if removed.error is not None:
                 logger.error("old segments of %s: %s", self.disk.root, removed.error)
@@ -418,12 +432,13 @@ class LogDirectory:
 
     # Shared files
 
-    def _checkpoint_contents(self) -> dict[str, bytes]:
+    def _checkpoint_contents(self) -> SharedFiles:
         def offsets(of: Callable[[PartitionLog], int]) -> bytes:
             return encode_offsets({tp: of(log) for tp, log in self.partitions.items()})
 
         self._on_disk = set(self.partitions)
-        return {
+        self._checkpoint_number += 1
+        files = {
             RECOVERY_POINTS: offsets(lambda log: log.synced_offset),
             LOG_STARTS: offsets(lambda log: log.start_offset),
             HIGH_WATERMARKS: offsets(lambda log: log.high_watermark),
@@ -435,10 +450,16 @@ class LogDirectory:
                 }
             ),
         }
+        return SharedFiles(self._checkpoint_number, files)
 
-    def _replace_checkpoints(self, contents: Mapping[str, bytes]) -> None:
-        for name, content in contents.items():
-            replace_file(self.disk, name, content)
+    def _replace_checkpoints(self, contents: SharedFiles) -> None:
+        """In any thread. Jobs overlap: one at a time writes, and none over what is newer."""
+        with self._checkpoint_lock:
+            if contents.number < self._checkpoint_written:
+                return
+            for name, content in contents.files.items():
+                replace_file(self.disk, name, content)
+            self._checkpoint_written = contents.number
 
     def _write_checkpoints(self) -> None:
         self._replace_checkpoints(self._checkpoint_contents())
@@ -449,21 +470,23 @@ class LogDirectory:
 
     def close(self) -> None:
         """Sync and close every partition; the next start scans nothing."""
-        good = not self.offline
-        for log in self.partitions.values():
-            log.close()
-            good = good and log.fenced is None
+        logs = list(self.partitions.values())
+        if len(logs) < _CLOSED_TOGETHER:
+            for log in logs:
+                log.close()
+        else:
+            # Closing waits for the disk most of the time. Whom a last sync lets advance is past.
+            for log in logs:
+                log.on_advance = None
+            with ThreadPoolExecutor(_LOADERS, thread_name_prefix="shoal-close") as pool:
+                list(pool.map(PartitionLog.close, logs))
+        good = not self.offline and all(log.fenced is None for log in logs)
         try:
             self._write_checkpoints()
             if good:
                 replace_file(self.disk, CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
             self._lock.release()
-
-
-def _remove_files(disk: Disk, paths: Iterable[str]) -> None:
-    for path in paths:
-        remove_if_there(disk, path)
 
 
 def _remove_tree(disk: Disk, directory: str) -> None:

@@ -15,7 +15,7 @@ import fcntl
 import mmap
 import os
 import stat as stat_module
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from shoal.errors import DataDirectoryInUseError, StorageError
@@ -334,3 +334,8 @@ def remove_if_there(disk: Disk, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def remove_files(disk: Disk, paths: Iterable[str]) -> None:
+    for path in paths:
+        remove_if_there(disk, path)

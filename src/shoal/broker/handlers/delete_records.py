@@ -1,7 +1,12 @@
-"""DeleteRecords: raise the start of a log; the files follow with retention."""
+"""DeleteRecords: raise the start of a log; the files follow with retention.
+
+The answer leaves when the new start is stored: what a client was told is gone stays gone, even if
+the machine loses power before retention comes by.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from shoal.errors import ErrorCode
@@ -11,22 +16,31 @@ if TYPE_CHECKING:
     from shoal.broker.broker import Broker
     from shoal.broker.dispatch import Call
 
+logger = logging.getLogger("shoal.broker.delete_records")
 
 _Result = DeleteRecordsResponse.PartitionResult
 
 
-def handle(broker: Broker, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponse.TopicResult(
-                name=topic.name,
-                partitions=[_delete(broker, topic.name, wanted) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+async def handle(
+    broker: Broker, call: Call, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    results = [
+        DeleteRecordsResponse.TopicResult(
+            name=topic.name,
+            partitions=[_delete(broker, topic.name, wanted) for wanted in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    raised = [each for topic in results for each in topic.partitions if not each.error_code]
+    if raised:
+        try:
+            await broker.run_job(broker.directory.save_starts())
+        except OSError as error:
+            logger.error("the starts of logs cannot be stored: %s", error)
+            for each in raised:
+                each.low_watermark, each.error_code = -1, ErrorCode.KAFKA_STORAGE_ERROR
     broker.audit("records deleted", user=call.session.principal, topics=len(request.topics))
-    return response
+    return DeleteRecordsResponse(topics=results)
 
 
 def _delete(broker: Broker, name: str, wanted: DeleteRecordsRequest.Partition) -> _Result:

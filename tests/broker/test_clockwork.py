@@ -1,0 +1,96 @@
+"""What a broker does beside its requests: background work, file limits, what it saves when."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.broker.config import BrokerConfig, Limits
+from shoal.broker.serving import raise_file_limit
+from shoal.errors import ErrorCode
+from shoal.log.jobs import Job
+from shoal.testing.broker import Broker
+from shoal.wire.apis.delete_records import DeleteRecordsRequest
+from shoal.wire.apis.list_offsets import ListOffsetsRequest
+from tests.broker.raw_client import RawClient, batch
+from tests.broker.test_protocol import produce
+
+EARLIEST = -2
+
+
+def delete_records(raw: RawClient, offset: int):
+    wanted = DeleteRecordsRequest.Partition(partition_index=0, offset=offset)
+    topic = DeleteRecordsRequest.Topic(name="t", partitions=[wanted])
+    return raw.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000)).topics[0].partitions[0]
+
+
+def earliest(raw: RawClient) -> int:
+    wanted = ListOffsetsRequest.Partition(partition_index=0, timestamp=EARLIEST)
+    topic = ListOffsetsRequest.Topic(name="t", partitions=[wanted])
+    answer = raw.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]))
+    return answer.topics[0].partitions[0].offset
+
+
+def test_deleted_records_stay_deleted_after_a_crash(tmp_path):
+    with Broker(data_dir=tmp_path, durability="group", topics=["t"]) as broker:
+        with RawClient(broker.port) as raw:
+            produce(raw, "t", batch(b"a", b"b", b"c"))
+            assert delete_records(raw, 2).low_watermark == 2
+        broker.restart(kill=True)
+        with RawClient(broker.port) as raw:
+            assert earliest(raw) == 2
+
+
+def test_records_whose_deletion_cannot_be_stored_are_not_called_deleted(tmp_path):
+    with Broker(data_dir=tmp_path, topics=["t"]) as broker, RawClient(broker.port) as raw:
+        produce(raw, "t", batch(b"a", b"b", b"c"))
+        # A directory where the new checkpoint would be written first.
+        (tmp_path / "log-start-offset-checkpoint.tmp").mkdir()
+        result = delete_records(raw, 2)
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (tmp_path / "log-start-offset-checkpoint.tmp").rmdir()
+
+
+def test_background_work_goes_on_after_it_failed(caplog):
+    again = threading.Event()
+    turns: list[int] = []
+
+    def job() -> Job:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            raise RuntimeError("planted")
+        again.set()
+        yield None
+
+    with Broker() as broker, caplog.at_level(logging.ERROR, "shoal.broker"):
+        broker.on_loop(lambda live: live._every(0.0, job))
+        assert again.wait(10)
+        assert broker.counters()["errors"]["background work"] == 1
+    assert "planted" in caplog.text
+
+
+@pytest.fixture
+def low_file_limit() -> Iterator[int]:
+    """As most systems start a process: a soft limit far below the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= 1024:
+        pytest.skip("the hard limit of open files is as low as the usual soft one")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_that_serves_may_open_as_many_files_as_it_can_get(low_file_limit, caplog):
+    found = raise_file_limit(BrokerConfig(limits=Limits(connections=100)))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == found > 1024
+    assert not caplog.records
+
+
+def test_more_connections_than_files_are_said_to_be_too_many(low_file_limit, caplog):
+    raise_file_limit(BrokerConfig(limits=Limits(connections=1 << 30)))
+    assert "limits.connections is 1073741824" in caplog.text
+    assert "ulimit -n" in caplog.text
