@@ -132,7 +132,8 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 def _print(found: FleetReport, limit: int) -> None:
     members = sum(one.members for one in found.groups)
     title = (
-        f"{len(found.groups):,} groups, {members:,} members, {len(found.rebalances):,} rebalances"
+        f"groups: {len(found.groups):,}, members: {members:,}, "
+        f"rebalances: {len(found.rebalances):,}"
     )
     worst = sorted(found.groups, key=lambda one: (-(one.lag or 0), -one.rebalances, one.group))
     columns = ("group", "state", "members", "partitions", "lag", "behind", "uneven", "rebalances")

@@ -28,6 +28,7 @@ _KINDS: Final = {
     "subscription changed": "#cc79a7",
     "topic grew": "#8c6d4f",
     "second round": "#0072b2",
+    "started": "#5b8c5a",
 }
 _OTHER: Final = ("other", "#777777")
 
@@ -50,9 +51,10 @@ def fleet_picture(report: FleetReport) -> Canvas:
     lanes = _lanes(report)
     axis = _axis(report)
     lag_height = LAG_HEIGHT if report.lag else 0
-    height = TOP + lag_height + 34 + len(lanes) * LANE + 60
+    kinds = {kind_of(row["cause"]) for row in report.rebalances}
+    height = TOP + lag_height + 34 + max(len(lanes) * LANE + 40, len(kinds) * 15 + 16)
     canvas = Canvas(LEFT + WIDTH + RIGHT, height)
-    title = f"{len(report.groups):,} groups, {len(report.rebalances):,} rebalances"
+    title = f"groups: {len(report.groups):,}, rebalances: {len(report.rebalances):,}"
     canvas.text(LEFT, 26, title, size=17)
     if report.lag:
         _draw_lag(canvas, report.lag, axis)
@@ -62,7 +64,7 @@ def fleet_picture(report: FleetReport) -> Canvas:
         _draw_lane(canvas, group, report.rebalances, axis, top + index * LANE)
     bottom = top + len(lanes) * LANE
     _draw_axis(canvas, axis, bottom)
-    _draw_legend(canvas, report.rebalances, top)
+    _draw_legend(canvas, sorted(kinds), top)
     return canvas
 
 
@@ -133,12 +135,11 @@ def _draw_axis(canvas: Canvas, axis: _Axis, y: float) -> None:
         x = axis.x(at)
         canvas.line([(x, y), (x, y + 4)], INK)
         label = datetime.fromtimestamp(at).astimezone().strftime(layout)
-        canvas.text(x, y + 17, label, size=10, anchor="middle")
+        canvas.text(x, y + 17, label, size=10, anchor="end" if index == 6 else "middle")
 
 
-def _draw_legend(canvas: Canvas, rows: Sequence[dict[str, Any]], top: float) -> None:
-    kinds = dict.fromkeys(kind_of(row["cause"]) for row in rows)
-    for index, (name, color) in enumerate(sorted(kinds)):
+def _draw_legend(canvas: Canvas, kinds: Sequence[tuple[str, str]], top: float) -> None:
+    for index, (name, color) in enumerate(kinds):
         y = top + 10 + index * 15
         canvas.rectangle(LEFT + WIDTH + 14, y - 8, 10, 8, color)
         canvas.text(LEFT + WIDTH + 30, y, name, size=11)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         rebalances,
         unreadable,
     )
+    from shoal.spark.history.recording import record, recorded
 
 __all__ = [
     "assignments",
@@ -35,13 +36,15 @@ __all__ = [
     "members",
     "moves",
     "rebalances",
+    "record",
+    "recorded",
     "unreadable",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from shoal.spark.history import frames
+        from shoal.spark.history import frames, recording
 
-        return getattr(frames, name)
+        return getattr(recording if name.startswith("record") else frames, name)
     raise AttributeError(f"module 'shoal.spark.history' has no attribute {name!r}")
