@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from shoal import Consumer, TopicPartition
+from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.errors import ErrorCode
 from shoal.wire.apis.fetch import FetchResponse
 from shoal.wire.apis.metadata import MetadataResponse
@@ -94,3 +96,45 @@ def test_a_replica_that_is_behind_is_left_and_no_position_is_reset(nodes, code):
         one.seek(TopicPartition("t", 0), 4)
         assert [record.offset for record in take(one, RECORDS - 4)] == [*range(4, RECORDS)]
     assert leader.asked["Fetch"] >= 2
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_real_cluster_with_racks_sends_a_reader_to_the_nearest_replica():
+    from tests.peers.cache import PeerMissingError
+    from tests.peers.kafka import ApacheKafka
+
+    class Racks(ApacheKafka):
+        """Node n stands in rack rn."""
+
+        def start(self, node):
+            with Path(self._file(node)).open("a") as properties:
+                properties.write(f"broker.rack=r{node}\n")
+            super().start(node)
+
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    try:
+        cluster = Racks(nodes=3, heap="400m", settings={"replica.selector.class": selector})
+        with cluster as kafka:
+            read_in_every_rack(kafka.bootstrap_servers)
+    except PeerMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def read_in_every_rack(servers):
+    tp = TopicPartition("near", 0)
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic("near", partitions=1, replication_factor=3, timeout=60)
+        (info,) = admin.describe_topics("near")["near"].partitions
+    assert info.leader is not None
+    with Producer(bootstrap_servers=servers) as producer:
+        for n in range(100):
+            producer.send("near", str(n))
+        producer.flush(60)
+    for node in info.replicas:
+        settings = {"auto_offset_reset": "earliest", "client_rack": f"r{node.id}"}
+        with Consumer(bootstrap_servers=servers, **settings) as one:
+            one.assign([tp])
+            assert [record.offset for record in take(one, 100, 60)] == [*range(100)]
+            read_from = one._session.positions[tp].read_from
+        assert read_from == (None if node.id == info.leader.id else node.id)

@@ -129,6 +129,7 @@ class Consumer:
             WakeupError: ``wakeup`` was called.
             NoOffsetForPartitionError: nothing is committed and ``auto_offset_reset="none"``.
             OffsetOutOfRangeError: a position is outside the log, with the same setting.
+            LogTruncatedError: the log was cut before a position, with the same setting.
             RecordDeserializationError: a deserializer failed; ``seek`` past the record.
             CorruptDataError: a batch cannot be read; ``seek`` past it.
             RebalanceListenerError: a listener raised.
