@@ -23,6 +23,7 @@ from shoal.client.ranges import RangeReader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
 from shoal.errors import ConfigError, OffsetRangeMissingError
+from shoal.spark.bounds import check_present
 from shoal.spark.decoding import as_columns
 from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import OffsetRange
@@ -214,18 +215,30 @@ class ClusterStock:
             now = {one.topic_partition: one for one in reversed(left)}
             left = [one for one in left if now[one.topic_partition] is not one]
             try:
-                yield from self._read_once(now.values(), columns)
+                for chunks in self._connection.reader.read_chunks(
+                    {tp: (one.start, one.end) for tp, one in now.items()}
+                ):
+                    yield from as_columns(chunks, columns, self._options.batch_bytes_max)
+                    for topic, partition, _, _, upto, *_ in chunks:
+                        tp = TopicPartition(topic, partition)
+                        assert upto is not None, "a range has an end"
+                        now[tp] = now[tp]._replace(start=upto)
             except OffsetRangeMissingError as error:
                 if fail_on_data_loss:
                     raise DataLossError([str(error)]) from error
                 logger.warning("left out, for failOnDataLoss=false: %s", error)
+                left += self._still_there(now, error.topic_partition)
 
-    def _read_once(
-        self, ranges: Iterable[OffsetRange], columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        wanted = {one.topic_partition: (one.start, one.end) for one in ranges}
-        for chunks in self._connection.reader.read_chunks(wanted):
-            yield from as_columns(chunks, columns)
+    def _still_there(
+        self, unread: dict[TopicPartition, OffsetRange], lost: TopicPartition
+    ) -> list[OffsetRange]:
+        """What is left to read after records of one partition were found gone."""
+        rest = [one for tp, one in unread.items() if tp != lost and one.rows > 0]
+        found = check_present(
+            [unread[lost]], self.earliest([lost]), self.latest([lost]), fail_on_data_loss=False
+        )
+        # If nothing changed, the log and its description contradict each other: do not go round.
+        return rest + [one for one in found if one != unread[lost]]
 
 
 _SAMPLE_ROWS: Final = 1000

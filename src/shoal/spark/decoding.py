@@ -25,8 +25,10 @@ class BadBatchError(ShoalError):
         super().__init__(f"the batch at {tp} offset {offset} cannot be read: {reason}")
 
 
-def as_columns(chunks: Sequence[ChunkLike], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records of chunks, exactly these columns.
+def as_columns(
+    chunks: Sequence[ChunkLike], columns: Sequence[str], limit_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The records of chunks, exactly these columns; no batch may inflate past the limit.
 
     Raises:
         BadBatchError: one of them cannot be read.
@@ -34,20 +36,29 @@ def as_columns(chunks: Sequence[ChunkLike], columns: Sequence[str]) -> Iterator[
     from shoal.records.columns import iter_columns
 
     try:
-        yield from iter_columns(chunks, columns=columns, max_rows=ROWS_MAX, max_bytes=BYTES_MAX)
+        yield from iter_columns(
+            chunks,
+            columns=columns,
+            limit_bytes=limit_bytes,
+            max_rows=ROWS_MAX,
+            max_bytes=BYTES_MAX,
+        )
     except (CorruptDataError, BatchTooLargeError) as error:
-        raise _explained(chunks, error) from error
+        raise _explained(chunks, limit_bytes, error) from error
 
 
-def _explained(chunks: Sequence[ChunkLike], error: Exception) -> Exception:
+def _explained(chunks: Sequence[ChunkLike], limit_bytes: int, error: Exception) -> Exception:
     """The error with the place of the first bad batch, found by trying one after the other."""
     for chunk in (Chunk(*one) for one in chunks):
         offset = chunk.start_offset
         try:
             for position, header in iter_headers(chunk.data):
                 offset = max(offset, header.base_offset)
-                read_body(chunk.data, position, header)
+                read_body(chunk.data, position, header, limit_bytes=limit_bytes)
                 offset = header.next_offset
-        except (CorruptDataError, BatchTooLargeError) as reason:
+        except BatchTooLargeError as reason:
+            advice = f"{reason}; raise option maxBatchBytes if that is meant"
+            return BadBatchError(TopicPartition(chunk.topic, chunk.partition), offset, advice)
+        except CorruptDataError as reason:
             return BadBatchError(TopicPartition(chunk.topic, chunk.partition), offset, str(reason))
     return error

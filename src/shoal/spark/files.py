@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""How much of a segment is read at a time."""
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""How much of a segment is read at a time: more lies in fresh memory each time, and costs more."""
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _BATCH_BYTES_MAX: Final = 1 << 30
 
@@ -154,14 +154,26 @@ class LogFiles:
     def read(
         self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
     ) -> Iterator[pa.RecordBatch]:
-        for one in ranges:
-            try:
-                for data, start, end in self._read_range(one):
-                    yield from as_columns([(one.topic, one.partition, data, start, end)], columns)
-            except DataLossError as error:
-                if fail_on_data_loss:
-                    raise
-                logger.warning("left out, for failOnDataLoss=false: %s", error)
+        for wanted in ranges:
+            one: OffsetRange | None = wanted
+            while one is not None:
+                left = one
+                try:
+                    for data, start, end in self._read_range(one):
+                        chunk = (one.topic, one.partition, data, start, end)
+                        yield from as_columns([chunk], columns, self._options.batch_bytes_max)
+                        left = left._replace(start=end)
+                    one = None
+                except DataLossError as error:
+                    if fail_on_data_loss:
+                        raise
+                    logger.warning("left out, for failOnDataLoss=false: %s", error)
+                    one = self._after_the_gap(left)
+
+    def _after_the_gap(self, one: OffsetRange) -> OffsetRange | None:
+        """What is left of a range whose first records were deleted."""
+        start = self.earliest([one.topic_partition])[one.topic_partition]
+        return one._replace(start=start) if one.start < start < one.end else None
 
     def _read_range(self, one: OffsetRange) -> Iterator[tuple[memoryview, int, int]]:
         """Windows of whole batches with the offsets wanted of each."""

@@ -32,6 +32,14 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+JAVA_OPTIONS: Final = (
+    # Arrow's Java library checks bounds and nulls at every access to a value; Spark asks for
+    # nulls itself and reads what our own process has just written.
+    "-Darrow.enable_unsafe_memory_access=true",
+    "-Darrow.enable_null_check_for_get=false",
+)
+PYTHON_VARIABLE: Final = "SHOAL_SPARK_PYTHON"
+"""Read by ``worker-python.sh``: the interpreter it starts."""
 
 
 def session(
@@ -56,15 +64,16 @@ def session(
     from pyspark.sql import SparkSession
 
     count = cores or os.cpu_count() or 2
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ[PYTHON_VARIABLE] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ[TASKS_VARIABLE] = str(count)
     builder = SparkSession.builder.appName(app_name).master(f"local[{count}]")
     chosen = {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **(settings or {})}
-    if quiet:
-        options = chosen.get("spark.driver.extraJavaOptions", "")
-        chosen["spark.driver.extraJavaOptions"] = f"{options} {_quiet_option()}".strip()
+    options = [*JAVA_OPTIONS, *([_quiet_option()] if quiet else [])]
+    options.append(chosen.get("spark.driver.extraJavaOptions", ""))  # the last one said wins
+    chosen["spark.driver.extraJavaOptions"] = " ".join(options).strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
     with without_noise() if quiet else nullcontext():
@@ -76,6 +85,14 @@ def session(
 def _quiet_option() -> str:
     path = Path(__file__).with_name("quiet-log4j2.properties")
     return f"-Dlog4j2.configurationFile={path.as_uri()}"
+
+
+def _worker_python() -> str:
+    """What Spark starts as Python: where it can, without compiling pyspark anew each time."""
+    script = Path(__file__).with_name("worker-python.sh")
+    if "SPARK_HOME" in os.environ or not os.access(script, os.X_OK):
+        return sys.executable
+    return str(script)
 
 
 def register(spark: SparkSession) -> None:

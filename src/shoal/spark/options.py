@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from shoal.errors import ConfigError
+from shoal.records.batch import LIMIT_BYTES
 from shoal.types import TopicPartition
 
 EARLIEST: Final = -2
@@ -46,6 +47,7 @@ _SOURCE_NAMES: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
+    "maxBatchBytes",
     "failOnDataLoss",
     "includeHeaders",
     "groupId",
@@ -97,6 +99,7 @@ class SourceOptions:
     tasks_min: int
     tasks_max: int | None
     task_rows_max: int | None
+    batch_bytes_max: int
     fail_on_data_loss: bool
     include_headers: bool
     group_id: str | None
@@ -240,6 +243,7 @@ def parse_source(options: Mapping[str, str], mode: Mode) -> SourceOptions:
         tasks_min=given.number("minPartitions") or 1,
         tasks_max=given.number("maxTasks"),
         task_rows_max=given.number("maxRecordsPerPartition"),
+        batch_bytes_max=given.number("maxBatchBytes") or LIMIT_BYTES,
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=False),
         group_id=group_id,

@@ -40,6 +40,9 @@ _ALLOWED: Final = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 FLUSH_TIMEOUT_S: Final = 120.0
+GATHER_BYTES: Final = 4 * 1024 * 1024
+"""Spark hands over 10,000 rows at a time; shared out to many partitions they would make small
+batches. So much is put together first."""
 
 
 class Sent(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed for us
@@ -100,10 +103,26 @@ class _Writing:
         return rows
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        for batch in batches:
+        for batch in gathered(batches):
             for topic, rows in by_topic(batch, self.options.topic):
                 for part in by_wish(rows):
                     yield topic, part
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in fewer batches."""
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GATHER_BYTES:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
 def send(producer: Producer, topic: str, rows: pa.RecordBatch) -> list[SendFuture]:
