@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from shoal.client.cluster import Cluster
@@ -223,7 +224,7 @@ class Committer:
         request = commit_request(identity, offsets)
         try:
             # Sent one after the other, answered side by side: a commit must not be overtaken.
-            async with self._order:
+            async with self._turn(deadline):
                 sent = await self._cluster.send_to_coordinator(self._group_id, request, deadline)
             answer = await self._cluster.answer_of(self._group_id, sent, deadline)
         except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
@@ -246,6 +247,19 @@ class Committer:
             verdict = CommitVerdict.REFUSED if is_taken else CommitVerdict.ERROR
             return _Outcome(verdict, code, detail)
         return _Outcome(CommitVerdict.RETRY, code, detail)
+
+    @asynccontextmanager
+    async def _turn(self, deadline: Deadline) -> AsyncIterator[None]:
+        """When earlier commits are sent; they may have more time than this one."""
+        try:
+            async with asyncio.timeout(deadline.left_s):
+                await self._order.acquire()
+        except TimeoutError:
+            raise RequestTimeoutError("earlier commits could not be sent in time") from None
+        try:
+            yield
+        finally:
+            self._order.release()
 
     def _request_deadline(self) -> Deadline:
         return Deadline(self._config.request_timeout_ms / 1000)
