@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from shoal.errors import InvalidMessageError
 from shoal.spark.history.causes import Rebalance, explain
 from shoal.spark.history.decode import decode_commits
 from shoal.spark.history.fold import Generation, GroupFold
-from shoal.spark.history.groups import GroupEvent, Place, read_groups, refused_table
+from shoal.spark.history.groups import GroupEvent, Place, group_rows, read_groups, refused_table
 from shoal.spark.history.tables import names, schema
 from shoal.types import TopicPartition
 from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
@@ -49,7 +48,8 @@ def events_of(records: pa.RecordBatch, decoded: pa.RecordBatch | None = None) ->
 
     done = decode_commits(records).commits if decoded is None else decoded
     commits = pa.Table.from_batches([done])
-    found, _ = read_groups(records)
+    others = group_rows(records)
+    found, _ = read_groups(others)
     wanted = {(one.place.partition, one.place.offset): one.group for one in found}
     slim = pa.table(
         {
@@ -59,7 +59,7 @@ def events_of(records: pa.RecordBatch, decoded: pa.RecordBatch | None = None) ->
             for name in names("events")
         }
     ).cast(schema("events"))
-    return pa.concat_tables([slim, _raw(records, wanted)])
+    return pa.concat_tables([slim, _raw(others, wanted)])
 
 
 def unreadable_of(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -145,7 +145,7 @@ class _Rows:
         import pyarrow as pa
 
         self.table = table
-        self.group = _codes(table.column("group"))
+        self.group, self.names = _codes(table.column("group"))
         self.time_us = _numbers(table.column("log_time").cast(pa.int64()))
         self.is_new = np.asarray(table.column("is_new"), dtype=np.bool_)
         self.is_record = np.asarray(table.column("key").is_valid(), dtype=np.bool_)
@@ -159,6 +159,26 @@ class _Rows:
         self.is_commit = ~self.is_record & np.asarray(
             table.column("offset").is_valid(), dtype=np.bool_
         )
+        self.events = self._read()
+
+    def _read(self) -> dict[int, tuple[bytes, GroupEvent]]:
+        """The group records, by row, with the bytes of their keys."""
+        import pyarrow as pa
+
+        rows = np.flatnonzero(self.is_record)
+        columns = ("key", "value", "log_partition", "log_offset")
+        part = self.table.select(columns).take(pa.array(rows))
+        cells = (part.column(name).to_pylist() for name in columns)
+        times = self.time_us[rows].tolist()
+        found = {}
+        for row, key, value, partition, offset, time_us in zip(
+            rows.tolist(), *cells, times, strict=True
+        ):
+            name = decode_key(key)
+            assert not isinstance(name, UnknownKey), "events hold only what can be read"
+            place = Place(partition, offset, time_us)
+            found[row] = (key, GroupEvent(name, decode_value(name, value), place))
+        return found
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Where each group begins and ends."""
@@ -178,10 +198,10 @@ class _Rows:
         return np.asarray(rows[sorted(chosen)], np.int64)
 
 
-def _codes(column: pa.ChunkedArray) -> Ints:
+def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if hasattr(encoded, "chunks") else encoded
-    return _numbers(encoded.indices)
+    return _numbers(encoded.indices), encoded.dictionary.to_pylist()
 
 
 def _numbers(column: Any) -> Ints:
@@ -206,14 +226,14 @@ class _Group:
         commits = self.begin + np.flatnonzero(self.rows.is_commit[part])
         self._tp = self.rows.tp[commits]
         self._time_us = self.rows.time_us[commits]
-        self.fold = GroupFold(self.rows.table.column("group")[self.begin].as_py())
+        self.fold = GroupFold(self.rows.names[self.rows.group[self.begin]])
 
     def rebalances(self) -> list[Rebalance]:
         """Those that a new record completed."""
         found = []
         withheld: frozenset[TopicPartition] = frozenset()
-        for row, event in zip(self.records.tolist(), self._events(), strict=True):
-            now = self.fold.feed(event) if event is not None else None
+        for row in self.records.tolist():
+            now = self.fold.feed(self.rows.events[row][1])
             if self.fold.is_deleted:
                 self.last = None
             if now is None:
@@ -225,30 +245,14 @@ class _Group:
             self._completed.append(row)
         return found
 
-    def _events(self) -> Iterator[GroupEvent | None]:
-        import pyarrow as pa
-
-        columns = ("key", "value", "log_partition", "log_offset")
-        part = self.rows.table.select(columns).take(pa.array(self.records))
-        times = self.rows.time_us[self.records].tolist()
-        cells = (part.column(name).to_pylist() for name in columns)
-        for key, value, partition, offset, time_us in zip(*cells, times, strict=True):
-            try:
-                name = decode_key(key)
-                assert not isinstance(name, UnknownKey), "events hold only what can be read"
-                yield GroupEvent(name, decode_value(name, value), Place(partition, offset, time_us))
-            except InvalidMessageError:  # pragma: no cover - refused when events were made
-                yield None
-
     def kept(self) -> Ints:
         """The newest record of each key up to the last generation but one, and all after it."""
         if self.fold.is_deleted:
             return np.empty(0, np.int64)
         edge = self._completed[-KEPT:][0] if self._completed else -1
-        keys = self.rows.table.column("key")
-        newest = {keys[row].as_py(): row for row in self.records.tolist() if row <= edge}
-        values = self.rows.table.column("value")
-        alive = [row for row in newest.values() if values[row].is_valid]
+        events = self.rows.events
+        newest = {events[row][0]: row for row in self.records.tolist() if row <= edge}
+        alive = [row for row in newest.values() if events[row][1].value is not None]
         return np.asarray(alive + [row for row in self.records.tolist() if row > edge], np.int64)
 
     def last_two(self, tps: Iterable[TopicPartition], at_us: int) -> tuple[int | None, int | None]:
