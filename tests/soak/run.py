@@ -34,14 +34,24 @@ class BrokerProcess:
     """``python -m shoal.broker`` on one port and one directory, again and again."""
 
     def __init__(
-        self, directory: Path, log: Path, durability: str = "group", *, advertised: int
+        self,
+        directory: Path,
+        log: Path,
+        durability: str = "group",
+        *,
+        advertised: int | None = None,
     ) -> None:
         (self.port,) = free_ports(1)
         self._log = log
         self._command = [
             *(sys.executable, "-m", "shoal.broker", "--listen", f"127.0.0.1:{self.port}"),
             *("--data-dir", str(directory), "--durability", durability),
-            *("--partitions", str(PARTITIONS), "--advertise", f"127.0.0.1:{advertised}"),
+            *(
+                "--partitions",
+                str(PARTITIONS),
+                "--advertise",
+                f"127.0.0.1:{advertised or self.port}",
+            ),
         ]
         self._process: subprocess.Popen[str] | None = None
 

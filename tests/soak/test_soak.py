@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from shoal import Producer
 from tests.peers import need
 from tests.peers.jars import kafka_jars
 from tests.soak.history import History
-from tests.soak.run import soak
-from tests.soak.small_disk import MISSING, can_mount
+from tests.soak.run import BrokerProcess, final_state, soak
+from tests.soak.small_disk import MISSING, can_mount, small_disk
 
 LOG = {0: {0: b"p0-0", 1: b"p0-1", 2: b"p1-0"}}
 
@@ -77,6 +78,27 @@ def test_a_full_disk_is_told_of_and_costs_nothing_acknowledged(tmp_path):
     result = soak(tmp_path, plan=["full disk"] * 3, seed=7, disk_bytes=192 << 20)
     assert result["full disk"] == 3
     check(result)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.skipif(not can_mount(), reason=MISSING)
+def test_a_broker_that_ends_on_a_full_disk_says_so_and_starts_again_with_room(tmp_path):
+    with small_disk(tmp_path, 192 << 20) as disk:
+        broker = BrokerProcess(disk.directory, tmp_path / "broker.log")
+        broker.start()
+        with Producer(bootstrap_servers=f"127.0.0.1:{broker.port}") as producer:
+            for number in range(10):
+                producer.send("soak", b"p-%d" % number).result(10)
+        disk.fill()
+        broker.stop()
+        assert "No space left on device" in broker.said
+        assert "Traceback" not in broker.said
+        disk.free()
+        broker.start()
+        log, _ = final_state(f"127.0.0.1:{broker.port}", "soak", "nobody")
+        broker.stop()
+    assert sum(len(records) for records in log.values()) == 10
 
 
 @pytest.mark.kafka

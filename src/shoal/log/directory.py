@@ -470,21 +470,24 @@ class LogDirectory:
 
     def close(self) -> None:
         """Sync and close every partition; the next start scans nothing."""
-        logs = list(self.partitions.values())
-        if len(logs) < _CLOSED_TOGETHER:
-            for log in logs:
-                log.close()
+        closing = [Attempt(log.close) for log in self.partitions.values()]
+        if len(closing) < _CLOSED_TOGETHER:
+            for each in closing:
+                each()
         else:
             # Closing waits for the disk most of the time. Whom a last sync lets advance is past.
-            for log in logs:
+            for log in self.partitions.values():
                 log.on_advance = None
             with ThreadPoolExecutor(_LOADERS, thread_name_prefix="shoal-close") as pool:
-                list(pool.map(PartitionLog.close, logs))
-        good = not self.offline and all(log.fenced is None for log in logs)
+                list(pool.map(Attempt.__call__, closing))
         try:
             self._write_checkpoints()
-            if good:
+            for each in closing:
+                each.check()
+            if not self.offline and all(log.fenced is None for log in self.partitions.values()):
                 replace_file(self.disk, CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        except OSError as error:
+            logger.error("%s is scanned by the next start: %s", self.disk.root, error)
         finally:
             self._lock.release()
 
