@@ -159,6 +159,13 @@ def test_a_column_of_keys_hashes_like_each_key(keys):
             assert found == murmur2(key)
 
 
+@given(st.integers(0, 13).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n))))
+def test_keys_of_one_size_hash_like_each_key(keys):
+    padded = pa.array([b"before", *keys, b"after"], pa.binary())
+    hashes = murmur2_column(padded.slice(1, len(keys)))
+    assert hashes.tolist() == [murmur2(key) for key in keys]
+
+
 # --- exact ranges ---
 
 

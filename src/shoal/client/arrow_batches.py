@@ -35,6 +35,9 @@ class Columns(NamedTuple):
     def take(self, rows: Any) -> Columns:
         return Columns(*(None if column is None else column.take(rows) for column in self))
 
+    def slice(self, start: int, count: int) -> Columns:
+        return Columns(*(None if column is None else column.slice(start, count) for column in self))
+
 
 class Encoding(NamedTuple):
     """How batches are made."""
@@ -99,12 +102,13 @@ def encoded(
             yield number, batch
     else:
         numbers = _partitions(topic, columns, partition_count, partitioner)
-        for number, rows in _grouped(numbers):
-            if not 0 <= number < partition_count:
-                raise ValueError(
-                    f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {number}"
-                )
-            for batch in _encode(columns.take(rows), encoding):
+        wrong = numbers[(numbers < 0) | (numbers >= partition_count)]
+        if len(wrong):
+            raise ValueError(
+                f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {wrong[0]}"
+            )
+        for number, rows in _grouped(columns, numbers):
+            for batch in _encode(rows, encoding):
                 yield number, batch
 
 
@@ -152,18 +156,22 @@ def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArr
     return numbers
 
 
-def _grouped(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
-    """Each partition with its row numbers, rows in their order."""
+def _grouped(columns: Columns, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Columns]]:
+    """Each partition with its rows, rows in their order."""
     import numpy as np
     import pyarrow as pa
 
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    if not len(order):
+    if not len(numbers):
         return
+    # NumPy sorts small integers by counting, several times faster than large ones.
+    small = numbers.astype(np.uint16) if numbers.max() < 2**16 else numbers
+    order = np.argsort(small, kind="stable")
+    ordered = numbers[order]
+    # One gathering of all rows; the partitions are slices of it.
+    rows = columns.take(pa.array(order))
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).tolist()
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(ordered[start]), pa.array(order[start:end])
+        yield int(ordered[start]), rows.slice(start, end - start)
 
 
 def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
@@ -177,6 +185,10 @@ def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
     offsets = offsets[binary.offset : binary.offset + len(binary) + 1]
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
     starts, sizes = offsets[:-1], np.diff(offsets)
+    if len(sizes) and sizes[0] and (sizes == sizes[0]).all():
+        # Keys of one size are a table: columns of words instead of a search for each byte.
+        table = data[offsets[0] : offsets[-1]].reshape(len(sizes), sizes[0])
+        return _murmur2_table(table)
     m = np.uint32(0x5BD1E995)
     h = np.uint32(0x9747B28C) ^ sizes.astype(np.uint32)
     words = sizes // 4
@@ -190,6 +202,26 @@ def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
         if len(rows):
             tail = _little_endian(data, starts[rows] + 4 * words[rows], rest)
             h[rows] = (h[rows] ^ tail) * m
+    h ^= h >> np.uint32(13)
+    h *= m
+    return h ^ (h >> np.uint32(15))
+
+
+def _murmur2_table(table: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """``murmur2`` of each row."""
+    import numpy as np
+
+    rows, size = table.shape
+    m = np.uint32(0x5BD1E995)
+    h = np.full(rows, np.uint32(0x9747B28C) ^ np.uint32(size), np.uint32)
+    words = size // 4
+    for k in np.ascontiguousarray(table[:, : 4 * words]).view("<u4").T * m:
+        h = (h * m) ^ ((k ^ (k >> np.uint32(24))) * m)
+    rest = table[:, 4 * words :].astype(np.uint32)
+    if size % 4:
+        for place in range(size % 4):
+            h ^= rest[:, place] << np.uint32(8 * place)
+        h *= m
     h ^= h >> np.uint32(13)
     h *= m
     return h ^ (h >> np.uint32(15))
