@@ -1,7 +1,8 @@
 """Reading topics into Spark, beside Spark's own Kafka connector: same Spark, same broker, same run.
 
 100-byte values with keys, ``local[cores]``, warm. Batch reads to nowhere and into an aggregate,
-with 2, 12 and 200 partitions; and the same topic from its segment files.
+with 2, 12 and 200 partitions. The broker is ours; ``spark_read_kafka`` is the same with Apache
+Kafka as the broker, ``spark_files`` compares with our own read of segment files.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring import Report, Row, json_argument
 from benchmarks.spark_setting import (
@@ -27,8 +28,23 @@ from benchmarks.spark_setting import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Partitions, rows, rounds, goal. Spark's connector needs half a second per task: one round at 200.
-SIZES = ((2, 4_000_000, 3, "3x, 4 M"), (12, 3_000_000, 3, "5x"), (200, 1_000_000, 1, "50x"))
+
+class Size(NamedTuple):
+    """One topic, and how often it is read."""
+
+    partitions: int
+    rows: int
+    warm_ups: int
+    rounds: int
+    goal: str
+
+
+# A warm JVM needs some ten million rows; later topics find it warm.
+SIZES = (
+    Size(2, 8_000_000, 2, 3, "3x, 4 M"),
+    Size(12, 5_000_000, 1, 3, "5x"),
+    Size(200, 2_000_000, 1, 2, "50x"),
+)
 
 
 def to_nowhere(frame: DataFrame) -> None:
@@ -39,51 +55,48 @@ def to_counts(frame: DataFrame) -> None:
     to_nowhere(frame.groupBy("key").agg({"offset": "max", "*": "count"}))
 
 
+JOBS = (("noop", to_nowhere), ("groupBy key", to_counts))
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run it."""
     report = Report("spark_read", PACKAGES)
-    with broker() as (servers, directory):
-        for partitions, rows, _, _ in SIZES:
-            fill(servers, f"t{partitions}", partitions=partitions, rows=rows)
-        spark, has_connector = session()
-        try:
-            for partitions, rows, rounds, goal in SIZES:
-                for name, job in (("noop", to_nowhere), ("groupBy key", to_counts)):
-                    runs = {
-                        form: partial(_run, job, spark, form, servers, f"t{partitions}")
-                        for form in forms(has_connector)
-                    }
-                    took = in_turns(runs, rounds)
-                    add_rows(report, f"batch to {name}, {partitions} partitions", rows, took, goal)
-            files = partial(_run_files, spark, directory, "t2")
-            wire = partial(_run, to_nowhere, spark, "shoal", servers, "t2")
-            took = in_turns({"files": files, "wire": wire}, SIZES[0][2])
-            rows = SIZES[0][1]
-            report.add(
-                Row(
-                    "log directory to noop, 2 partitions",
-                    "rows/s",
-                    rows / took["files"].wall_s,
-                    rows / took["wire"].wall_s,
-                    "our network read",
-                    "1.5x",
-                )
-            )
-        finally:
-            spark.stop()
+    with broker() as (servers, _):
+        compare(report, servers, SIZES, JOBS)
     report.finish(json_argument(arguments))
+
+
+def compare(
+    report: Report,
+    servers: str,
+    sizes: Sequence[Size],
+    jobs: Sequence[tuple[str, Callable[[DataFrame], None]]],
+    *,
+    where: str = "",
+) -> None:
+    """Every job on every topic, with both sources in turns."""
+    for size in sizes:
+        fill(servers, f"t{size.partitions}", partitions=size.partitions, rows=size.rows)
+    spark, has_connector = session()
+    try:
+        for size in sizes:
+            for name, job in jobs:
+                topic = f"t{size.partitions}"
+                runs = {
+                    form: partial(_run, job, spark, form, servers, topic)
+                    for form in forms(has_connector)
+                }
+                took = in_turns(runs, size.rounds, warm_ups=size.warm_ups)
+                what = f"batch to {name}, {size.partitions} partitions{where}"
+                add_rows(report, what, size.rows, took, size.goal)
+    finally:
+        spark.stop()
 
 
 def _run(
     job: Callable[[DataFrame], None], spark: SparkSession, form: str, servers: str, topic: str
 ) -> None:
     job(read(spark, form, servers, topic))
-
-
-def _run_files(spark: SparkSession, directory: str, topic: str) -> None:
-    to_nowhere(
-        spark.read.format("shoal").option("logDir", directory).option("subscribe", topic).load()
-    )
 
 
 def add_rows(report: Report, what: str, rows: int, took: dict[str, Spent], goal: str) -> None:

@@ -37,7 +37,7 @@ def broker() -> Iterator[tuple[str, str]]:
         command += ["--data-dir", directory, "--durability", "os"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        _brokers.add(process.pid)
+        leave_out(process.pid)
         try:
             yield process.stdout.readline().split()[1], directory
         finally:
@@ -122,6 +122,11 @@ def cpu_seconds() -> float:
 _brokers: set[int] = set()
 
 
+def leave_out(pid: int) -> None:
+    """Do not count this process's CPU: it is a broker, of whatever make."""
+    _brokers.add(pid)
+
+
 class Spent(NamedTuple):
     """What a run took."""
 
@@ -135,13 +140,15 @@ def spent(run: Callable[[], Any]) -> Spent:
     return Spent(time.perf_counter() - before, cpu_seconds() - cpu_before)
 
 
-def in_turns(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Spent]:
-    """The median of each, in turns after a warm-up, so that noise hits all alike."""
+def in_turns(
+    runs: Mapping[str, Callable[[], Any]], rounds: int, *, warm_ups: int = 1
+) -> dict[str, Spent]:
+    """The median of each, in turns after warm-ups, so that noise hits all alike."""
     taken: dict[str, list[Spent]] = {name: [] for name in runs}
-    for number in range(rounds + 1):
+    for number in range(rounds + warm_ups):
         for name, run in runs.items():
             one = spent(run)
-            if number:
+            if number >= warm_ups:
                 taken[name].append(one)
     return {
         name: Spent(*(statistics.median(column) for column in zip(*times, strict=True)))

@@ -27,7 +27,7 @@ from benchmarks.spark_setting import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-THROUGHPUT = ((2, 4_000_000, "3x"), (12, 3_000_000, "5x"))
+THROUGHPUT = ((2, 8_000_000, "3x, 4 M"), (12, 5_000_000, "5x"))
 # Partitions, rows in a micro-batch, micro-batches, goal.
 LATENCY = (
     (12, 50_000, 25, "1x"),

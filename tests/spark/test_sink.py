@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -96,7 +96,7 @@ def start(frame: DataFrame, topics: Topics, out: str, checkpoint: Path) -> Any:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(PATIENCE_S)
+    assert query.awaitTermination(PATIENCE_S), "the stream did not come to its end"
     return query
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 
 
 class Stream:
@@ -37,7 +37,7 @@ class Stream:
             writer = writer.trigger(availableNow=True)
         self.query: StreamingQuery = writer.start()
         if once:
-            self.query.awaitTermination(PATIENCE_S)
+            assert self.query.awaitTermination(PATIENCE_S), "the stream did not end"
 
     def rows(self) -> list[Row]:
         rows = [row for batch in list(self.batches.values()) for row in batch]
