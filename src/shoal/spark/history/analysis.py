@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,19 +38,23 @@ KEPT: Final = 2
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-def events_of(records: pa.RecordBatch, decoded: pa.RecordBatch | None = None) -> pa.Table:
-    """What an analysis needs of raw records: much less than they are.
+class Taken(NamedTuple):
+    """What a batch of records holds: commits, events of both kinds, and what nobody can read."""
 
-    Args:
-        decoded: the commits among them, if somebody has decoded them already.
-    """
+    commits: pa.RecordBatch
+    events: pa.Table
+    unreadable: pa.RecordBatch
+
+
+def take(records: pa.RecordBatch) -> Taken:
+    """Decode a batch of records, once."""
     import pyarrow as pa
 
-    done = decode_commits(records).commits if decoded is None else decoded
-    commits = pa.Table.from_batches([done])
+    decoded = decode_commits(records)
     others = group_rows(records)
-    found, _ = read_groups(others)
+    found, refused = read_groups(others)
     wanted = {(one.place.partition, one.place.offset): one.group for one in found}
+    commits = pa.Table.from_batches([decoded.commits])
     slim = pa.table(
         {
             name: commits.column(name)
@@ -59,16 +63,16 @@ def events_of(records: pa.RecordBatch, decoded: pa.RecordBatch | None = None) ->
             for name in names("events")
         }
     ).cast(schema("events"))
-    return pa.concat_tables([slim, _raw(others, wanted)])
+    return Taken(
+        decoded.commits,
+        pa.concat_tables([slim, _raw(others, wanted)]),
+        pa.concat_batches([decoded.unreadable, refused_table(refused)]),
+    )
 
 
-def unreadable_of(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The records that neither the commits' decoder nor the groups' can read."""
-    import pyarrow as pa
-
-    _, refused = read_groups(records)
-    parts = [decode_commits(records).unreadable, refused_table(refused)]
-    return pa.concat_batches(parts)
+def events_of(records: pa.RecordBatch) -> pa.Table:
+    """What an analysis needs of raw records: much less than they are."""
+    return take(records).events
 
 
 def _raw(records: pa.RecordBatch, wanted: dict[tuple[int, int], str]) -> pa.Table:

@@ -126,7 +126,7 @@ def _assignments(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _unreadable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return analysis.unreadable_of(batch)
+    return analysis.take(batch).unreadable
 
 
 def _packed(

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from shoal.spark.history.analysis import (
-    Analysis,
-    analyse,
-    events_of,
-    rebalance_table,
-    unreadable_of,
-)
-from shoal.spark.history.decode import decode_commits
+from shoal.spark.history.analysis import Analysis, analyse, rebalance_table, take
 from shoal.spark.history.lagging import lag_table, last_of_series
 from shoal.spark.history.sources import Source
 from shoal.spark.history.tables import schema
@@ -115,11 +108,10 @@ def _gather(source: Source, wanted: Callable[[str], bool]) -> _Gathered:
     records = unreadable = 0
     for batch in source.records():
         records += batch.num_rows
-        decoded = decode_commits(batch).commits
-        unreadable += unreadable_of(batch).num_rows
-        happened = events_of(batch, decoded)
-        commits.append(_only(decoded, wanted))
-        events.append(_only(happened, wanted))
+        taken = take(batch)
+        unreadable += taken.unreadable.num_rows
+        commits.append(_only(taken.commits, wanted))
+        events.append(_only(taken.events, wanted))
     return _Gathered(
         pa.Table.from_batches(commits, schema("commits")),
         pa.concat_tables([schema("events").empty_table(), *events]),
