@@ -167,8 +167,8 @@ MUTANTS = (
     Mutant(
         "a new topic inherits the checkpoints of a deleted one",
         "directory.py",
-        "            self._replace_checkpoints(contents)\n            _remove_tree",
-        "            _remove_tree",
+        "            self._replace_checkpoints(contents)\n            remove_trees",
+        "            remove_trees",
         (STATES, "-k", "made_again"),
     ),
     Mutant(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from shoal.broker.config import BrokerConfig
 from shoal.broker.journal import Entry, Journal
+from shoal.broker.slices import Turns
 from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
 from shoal.errors import BrokerError, ErrorCode
 
@@ -36,12 +37,14 @@ class Changes:
         journal: Journal,
         *,
         apply: Callable[[Entry], None],
+        forget: Callable[[set[str]], Iterable[None]],
         spawn: Callable[[Any], None],
     ) -> None:
         self._loop = loop
         self._catalogue = catalogue
         self._journal = journal
         self._apply = apply
+        self._forget = forget
         self._spawn = spawn
         self._waits = config.durability != "os"
         self._default_partitions = config.topics.partitions
@@ -51,11 +54,18 @@ class Changes:
         self._waiting_for_ids: deque[Callable[[int], None]] = deque()
 
     def decide_create(
-        self, name: str, partitions: int, configs: Mapping[str, str]
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+        *,
+        beside: tuple[int, int] = (0, 0),
     ) -> Entry | Refusal:
         if name in self._creating:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being created."
-        return self._catalogue.decide_create(name, os.urandom(16), partitions, configs)
+        return self._catalogue.decide_create(
+            name, os.urandom(16), partitions, configs, beside=beside
+        )
 
     async def commit(self, entries: Iterable[Entry]) -> None:
         """Journal decisions, wait until they are stored, then let them count."""
@@ -64,13 +74,20 @@ class Changes:
         done: asyncio.Future[None] = self._loop.create_future()
         for name in created:
             self._creating[name] = done
+        turns = Turns()
         try:
             for entry in entries:
+                await turns.pause()
                 self._journal.append(entry)
             if self._waits:
                 await self._loop.run_in_executor(None, self._journal.sync)
             for entry in entries:
+                await turns.pause()
                 self._apply(entry)
+            deleted = {entry["name"] for entry in entries if entry["kind"] == "delete"}
+            if deleted:
+                for _ in self._forget(deleted):
+                    await turns.pause()
         finally:
             for name in created:
                 del self._creating[name]

@@ -213,6 +213,10 @@ class Connection:
         return 0.0 if self._waiting or self._out else now - self.last_active
 
     @property
+    def loop(self) -> AbstractEventLoop:
+        return self._host.loop
+
+    @property
     def in_flight(self) -> int:
         return len(self._waiting)
 

@@ -28,6 +28,7 @@ class Counters:
         self.refused: Counter[str] = Counter()
         self.slowest_seconds: dict[str, float] = {}
         self.stalls: Counter[str] = Counter()
+        self.slices: Counter[str] = Counter()
         self.connections_accepted = 0
         self.connections_open = 0
         self.received_bytes = 0
@@ -48,10 +49,14 @@ class Counters:
 
     def request_took(self, api: str, seconds: float) -> None:
         self.requests[api] += 1
+        self.loop_held(api, seconds)
+
+    def loop_held(self, api: str, seconds: float) -> None:
+        """A request, or a slice of one, kept everybody else waiting for so long."""
         if seconds > self.slowest_seconds.get(api, 0.0):
             self.slowest_seconds[api] = seconds
-            if seconds > STALL_SECONDS:
-                self.stalls[api] += 1
+        if seconds > STALL_SECONDS:
+            self.stalls[api] += 1
 
     def lagged(self, seconds: float) -> None:
         self.lag_max_seconds = max(self.lag_max_seconds, seconds)
@@ -80,6 +85,7 @@ class Counters:
             "refused": dict(self.refused),
             "slowest_request_ms": {k: round(v * 1e3, 3) for k, v in self.slowest_seconds.items()},
             "stalls_over_50_ms": dict(self.stalls),
+            "slices": dict(self.slices),
             "connections_accepted": self.connections_accepted,
             "connections_open": self.connections_open,
             "received_bytes": self.received_bytes,

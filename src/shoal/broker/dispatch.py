@@ -11,9 +11,9 @@ version closes the connection.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isgeneratorfunction
 from struct import Struct
 from time import perf_counter
 from types import ModuleType
@@ -23,10 +23,13 @@ from shoal.broker.connection import Connection, Exchange
 from shoal.broker.handlers import SUPPORTED, Support
 from shoal.broker.outbox import FileRange, Part
 from shoal.broker.sasl import Session
+from shoal.broker.slices import SLICE_SECONDS
 from shoal.errors import ErrorCode, InvalidFrameError
 from shoal.wire.frames import decode_request_header
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from shoal.broker.broker import Broker
 
 logger = logging.getLogger("shoal.broker.dispatch")
@@ -41,11 +44,13 @@ NO_REPLY: Final = object()
 class Call(Exchange):
     """One request being handled: who asked, in which version, and how to answer."""
 
-    __slots__ = ("_flexible",)
+    __slots__ = ("_flexible", "is_large")
 
     def __init__(self, connection: Connection, size_bytes: int, started: float) -> None:
         super().__init__(connection, size_bytes, started)
         self._flexible = False
+        # It took more than one slice, so its reply is encoded off the loop.
+        self.is_large = False
 
     @property
     def session(self) -> Session:
@@ -63,6 +68,33 @@ class Call(Exchange):
         if self.connection.is_closed:
             return
         self.send(_encoded(self, response, self.api_version))
+
+    def answer(self, response: Any) -> None:
+        """Reply in the way that fits how long the request took."""
+        (self.reply_large if self.is_large else self.reply)(response)
+
+    def reply_large(self, response: Any) -> None:
+        """As ``reply``, for what may hold tens of thousands of elements: encoded in a thread.
+
+        The interpreter lock goes back and forth, so the loop waits a millisecond, not for all.
+        """
+
+        def encode() -> None:
+            parts = _encoded(self, response, self.api_version)
+            loop.call_soon_threadsafe(self._send_if_open, parts)
+
+        if not self.connection.is_closed:
+            loop = self.connection.loop
+            loop.run_in_executor(None, encode).add_done_callback(self._was_encoded)
+
+    def _send_if_open(self, parts: list[Part | FileRange]) -> None:
+        if not self.connection.is_closed:
+            self.send(parts)
+
+    def _was_encoded(self, done: Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            logger.error("a reply cannot be encoded", exc_info=error)
+            self.connection.close()
 
 
 def _encoded(call: Call, response: Any, version: int) -> list[Part | FileRange]:
@@ -96,6 +128,7 @@ class Api:
         "flexible_from",
         "handle",
         "is_async",
+        "is_sliced",
         "key",
         "module",
         "name",
@@ -113,6 +146,7 @@ class Api:
         self.flexible_from: int = 1 << 15 if spec.flexible_from is None else spec.flexible_from
         self.handle: Callable[[Broker, Call, Any], Any] = module.handle
         self.is_async = iscoroutinefunction(module.handle)
+        self.is_sliced = isgeneratorfunction(module.handle)
         self.module: ModuleType = module
         self._support = support
 
@@ -195,11 +229,15 @@ class Dispatch:
         if api.is_async:
             self._broker.spawn(self._run_async(call, api, request))
             return
+        if api.is_sliced:
+            self._broker.counters.requests[api.name] += 1
+            steps = api.handle(self._broker, call, request)
+            self._run_slice(call, api, request, steps, call.started)
+            return
         try:
             response = api.handle(self._broker, call, request)
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
-            self._broker.counters.errors[api.name] += 1
             response = self._failure(api, request, call)
         if response is NO_REPLY:
             call.send(())
@@ -207,19 +245,47 @@ class Dispatch:
             call.reply(response)
         self._broker.counters.request_took(api.name, perf_counter() - call.started)
 
+    def _run_slice(
+        self, call: Call, api: Api, request: Any, steps: Iterator[None], began: float
+    ) -> None:
+        """Let a handler go on until its slice is used up; the rest comes after the others' turn."""
+        counters = self._broker.counters
+        try:
+            next(steps)
+            while perf_counter() - began < SLICE_SECONDS:
+                next(steps)
+        except StopIteration as finished:
+            response = finished.value
+        except Exception:
+            logger.exception("%s v%d failed", api.name, call.api_version)
+            response = self._failure(api, request, call)
+        else:
+            counters.slices[api.name] += 1
+            counters.loop_held(api.name, perf_counter() - began)
+            call.is_large = True
+            self._broker.loop.call_soon(self._go_on, call, api, request, steps)
+            return
+        if response is not None:
+            call.answer(response)
+        counters.loop_held(api.name, perf_counter() - began)
+
+    def _go_on(self, call: Call, api: Api, request: Any, steps: Iterator[None]) -> None:
+        if call.is_open:
+            self._run_slice(call, api, request, steps, perf_counter())
+
     async def _run_async(self, call: Call, api: Api, request: Any) -> None:
         """For requests that wait for the disk; how long they take is not time on the loop."""
         try:
             response = await api.handle(self._broker, call, request)
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
-            self._broker.counters.errors[api.name] += 1
             response = self._failure(api, request, call)
         self._broker.counters.requests[api.name] += 1
         if response is not None:
-            call.reply(response)
+            call.answer(response)
 
     def _failure(self, api: Api, request: Any, call: Call) -> Any:
+        self._broker.counters.errors[api.name] += 1
         if call.parts is not None:
             return None
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Any, Protocol
 from uuid import uuid4
@@ -292,10 +292,11 @@ class Groups:
         self._arm(shard)
         return ErrorCode.NONE
 
-    def topics_deleted(self, names: set[str]) -> None:
-        for shard in self.shards.values():
+    def topics_deleted(self, names: set[str]) -> Iterator[None]:
+        for shard in list(self.shards.values()):
             shard.topics_deleted(names)
             self._arm(shard)
+            yield
 
     # --- time -----------------------------------------------------------------------------
 

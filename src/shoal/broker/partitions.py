@@ -169,23 +169,25 @@ class Partitions:
 
     def delete(self, topic: Topic) -> None:
         """Take a deleted topic's logs away; their files are removed in the background."""
-        for index in range(topic.partition_count):
-            partition = self._open.pop((topic.name, index), None)
-            if partition is not None:
-                self._drop(partition)
+        keys = [(topic.name, index) for index in range(topic.partition_count)]
+        self._drop([self._open.pop(key) for key in keys if key in self._open])
 
-    def _drop(self, partition: Partition) -> None:
-        self._syncer.forget(partition.log)
-        try:
-            remove = self.directory.delete(partition.topic_partition)
-        except OSError as error:
-            logger.error("cannot delete %s: %s", partition.topic_partition, error)
-        else:
-            self._in_background(remove)
-        self._waiting.disturb(partition.topic_partition)
+    def _drop(self, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._syncer.forget(partition.log)
+        if partitions:
+            try:
+                remove = self.directory.delete(*(each.topic_partition for each in partitions))
+            except OSError as error:
+                logger.error("cannot delete %s: %s", partitions[0].topic_partition, error)
+            else:
+                self._in_background(remove)
+        for partition in partitions:
+            self._waiting.disturb(partition.topic_partition)
 
     def drop_strangers(self) -> None:
         """Remove logs of topics that were deleted just before a crash, or made anew since."""
+        strangers = []
         for key, partition in list(self._open.items()):
             topic = self._catalogue.get(key[0])
             log_id = partition.log.topic_id
@@ -194,7 +196,8 @@ class Partitions:
                 continue
             logger.warning("removing %s: its topic was deleted", partition.topic_partition)
             del self._open[key]
-            self._drop(partition)
+            strangers.append(partition)
+        self._drop(strangers)
 
 
 def log_config(catalogue: Catalogue, topic: Topic) -> LogConfig:

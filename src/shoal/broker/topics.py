@@ -62,6 +62,8 @@ class Catalogue:
     ) -> None:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        # Names with every dot an underscore: two that agree would have the same metrics.
+        self._flat: dict[str, str] = {}
         self._defaults = dict(defaults)
         self._topics_max = topics_max
         self._partitions_max = partitions_max
@@ -117,7 +119,12 @@ class Catalogue:
         configs: Mapping[str, str],
         *,
         internal: bool = False,
+        beside: tuple[int, int] = (0, 0),
     ) -> Entry | Refusal:
+        """A new topic. ``beside`` are topics and partitions that the same request also makes.
+
+        Topics that make themselves are not limited: there are few, and groups cannot do without.
+        """
         problem = name_problem(name)
         if problem:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
@@ -130,7 +137,8 @@ class Catalogue:
             )
         if partition_count < 1:
             return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
-        if refusal := self._too_many(partition_count, new_topics=0 if internal else 1):
+        topics, partitions = 1 + beside[0], partition_count + beside[1]
+        if not internal and (refusal := self._too_many(partitions, new_topics=topics)):
             return refusal
         try:
             for key, value in configs.items():
@@ -149,8 +157,7 @@ class Catalogue:
         """Kafka refuses 'a.b' beside 'a_b': metric names would be the same."""
         if "." not in name and "_" not in name:
             return None
-        flat = name.replace(".", "_")
-        return next((t for t in self._topics if t.replace(".", "_") == flat), None)
+        return self._flat.get(name.replace(".", "_"))
 
     def _too_many(self, partitions: int, *, new_topics: int) -> Refusal | None:
         if len(self._topics) + new_topics > self._topics_max:
@@ -212,11 +219,13 @@ class Catalogue:
         )
         self._topics[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._flat[topic.name.replace(".", "_")] = topic.name
         self._partition_total += topic.partition_count
 
     def _replay_delete(self, entry: Entry) -> None:
         topic = self._topics.pop(entry["name"])
         del self._by_id[topic.id]
+        self._flat.pop(topic.name.replace(".", "_"), None)
         self._partition_total -= topic.partition_count
 
     def _replay_partitions(self, entry: Entry) -> None:

@@ -36,7 +36,7 @@ from shoal.log.checkpoints import (
     show_id,
 )
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, OsDisk, read_file, remove_files, remove_if_there, replace_file
+from shoal.log.disk import Disk, OsDisk, read_file, remove_files, remove_trees, replace_file
 from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
@@ -118,7 +118,6 @@ class LogDirectory:
         self._reserve = Reserve(disk, reserve_bytes)
         self._lock = disk.lock(LOCK)
         self._on_disk: set[TopicPartition] = set()
-        self._deleted = 0
         self._checkpoint_number = self._checkpoint_written = 0
         self._checkpoint_lock = threading.Lock()
 
@@ -187,7 +186,7 @@ class LogDirectory:
             if entry.kind != "directory":
                 continue
             if entry.name.endswith("-delete"):
-                _remove_tree(self.disk, entry.name)
+                remove_trees(self.disk, [entry.name])
             elif (tp := partition_of(entry.name)) is not None:
                 found[tp] = entry.name
 
@@ -307,29 +306,32 @@ class LogDirectory:
         self.partitions[topic_partition] = log
         return log
 
-    def delete(self, topic_partition: TopicPartition) -> Callable[[], None]:
-        """Take a partition out at once; returns the work that removes its files.
+    def delete(self, *topic_partitions: TopicPartition) -> Callable[[], None]:
+        """Take partitions out at once; returns the work that removes their files.
 
         Readers with an open slice go on undisturbed.
         """
+        doomed = [self._take_out(tp) for tp in topic_partitions]
+        contents = self._checkpoint_contents()
+
+        def run() -> None:
+            self.disk.sync_directory()
+            self._replace_checkpoints(contents)
+            remove_trees(self.disk, doomed)
+
+        return run
+
+    def _take_out(self, topic_partition: TopicPartition) -> str:
         log = self.partitions.pop(topic_partition)
         log.fence(f"{topic_partition} was deleted")
         log.closed = True
-        self._deleted += 1
         name = directory_name(topic_partition)
         # Kafka's way: under a name that no partition can have, so that a crash cannot revive it.
         doomed = f"{name}.{uuid4().hex}-delete"
         if len(doomed) > 255:
             doomed = f"{uuid4().hex}-delete"
         self.disk.rename(name, doomed)
-        contents = self._checkpoint_contents()
-
-        def run() -> None:
-            self.disk.sync_directory()
-            self._replace_checkpoints(contents)
-            _remove_tree(self.disk, doomed)
-
-        return run
+        return doomed
 
     def reopen(self, topic_partition: TopicPartition, *, now_ms: int) -> PartitionLog:
         """Open a fenced or offline partition anew, with a scan of all that was not synced."""
@@ -490,11 +492,3 @@ class LogDirectory:
             logger.error("%s is scanned by the next start: %s", self.disk.root, error)
         finally:
             self._lock.release()
-
-
-def _remove_tree(disk: Disk, directory: str) -> None:
-    """A partition's directory is flat."""
-    for entry in disk.list(directory):
-        if entry.kind != "directory":
-            remove_if_there(disk, f"{directory}/{entry.name}")
-    disk.remove_directory(directory)

@@ -339,3 +339,12 @@ def remove_if_there(disk: Disk, path: str) -> bool:
 def remove_files(disk: Disk, paths: Iterable[str]) -> None:
     for path in paths:
         remove_if_there(disk, path)
+
+
+def remove_trees(disk: Disk, directories: Iterable[str]) -> None:
+    """Directories of partitions, which are flat."""
+    for directory in directories:
+        entries = disk.list(directory)
+        paths = [f"{directory}/{each.name}" for each in entries if each.kind != "directory"]
+        remove_files(disk, paths)
+        disk.remove_directory(directory)

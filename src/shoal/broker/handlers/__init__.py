@@ -1,7 +1,8 @@
 """One file per API: a function from request to response.
 
 ``handle(broker, call, request)`` returns a response, or ``None`` and replies later through
-``call.reply``; an ``async def`` is for requests that must wait for the disk. ``refuse(request,
+``call.reply``; an ``async def`` is for requests that must wait for the disk, a generator for those
+that may take long (it pauses, see ``slices.py``). ``refuse(request,
 code, version)`` is the answer that says an error in every place where this API can say one; APIs
 with a single ``error_code`` at the top need none.
 

@@ -6,9 +6,11 @@ there are too few brokers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal.broker.journal import Entry
+from shoal.broker.slices import Turns
 from shoal.broker.topic_configs import TOPIC_CONFIGS, ConfigSource
 from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
@@ -23,32 +25,40 @@ _Result = CreateTopicsResponse.CreatableTopicResult
 
 
 async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
+    turns = Turns()
     results: dict[int, _Result] = {}
     entries: list[Entry] = []
+    partitions = 0
     for number, topic in enumerate(request.topics):
-        if names.count(topic.name) > 1:
+        await turns.pause()
+        if names[topic.name] > 1:
             decided: Entry | Refusal = (
                 ErrorCode.INVALID_REQUEST,
                 f"Duplicate topic name: {topic.name}",
             )
         else:
-            decided = _decide(broker, topic)
+            decided = _decide(broker, topic, beside=(len(entries), partitions))
         if isinstance(decided, tuple):
             results[number] = _Result(
                 name=topic.name, error_code=decided[0], error_message=decided[1]
             )
             continue
         entries.append(decided)
+        partitions += decided["partitions"]
         results[number] = _created(broker, decided)
     if not request.validate_only and entries:
         await broker.changes.commit(entries)
         for entry in entries:
+            await turns.pause()
             broker.audit("topic created", user=call.session.principal, topic=entry["name"])
-    return CreateTopicsResponse(topics=[results[number] for number in range(len(names))])
+    call.is_large = turns.taken > 0
+    return CreateTopicsResponse(topics=[results[number] for number in range(len(results))])
 
 
-def _decide(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> Entry | Refusal:
+def _decide(
+    broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, beside: tuple[int, int]
+) -> Entry | Refusal:
     configs = {item.name: item.value for item in topic.configs}
     if any(value is None for value in configs.values()):
         return ErrorCode.INVALID_CONFIG, "a configuration value must not be null"
@@ -71,7 +81,7 @@ def _decide(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> Entry 
     elif partitions == -1:
         partitions = broker.config.topics.partitions
     plain = {name: value for name, value in configs.items() if value is not None}
-    return broker.changes.decide_create(topic.name, partitions, plain)
+    return broker.changes.decide_create(topic.name, partitions, plain, beside=beside)
 
 
 def _assignment_fault(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.handlers.group_request import ask_each
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _Result = DeleteGroupsResponse.DeletableGroupResult
 
 
-def handle(broker: Broker, call: Call, request: DeleteGroupsRequest) -> None:
+def handle(broker: Broker, call: Call, request: DeleteGroupsRequest) -> Generator[None, None, None]:
     def part(name: str) -> tuple[str, DeleteGroupsRequest, Any]:
         def otherwise(error: ErrorCode) -> DeleteGroupsResponse:
             return DeleteGroupsResponse(results=[_Result(group_id=name, error_code=error)])
@@ -26,11 +27,11 @@ def handle(broker: Broker, call: Call, request: DeleteGroupsRequest) -> None:
     def finish(replies: list[Any]) -> None:
         for name in request.groups_names:
             broker.audit("group deleted", user=call.session.principal, group=name)
-        call.reply(
+        call.answer(
             DeleteGroupsResponse(results=[each for reply in replies for each in reply.results])
         )
 
-    ask_each(broker, call, map(part, dict.fromkeys(request.groups_names)), finish)
+    yield from ask_each(broker, call, map(part, dict.fromkeys(request.groups_names)), finish)
 
 
 def refuse(request: DeleteGroupsRequest, code: ErrorCode, version: int) -> DeleteGroupsResponse:

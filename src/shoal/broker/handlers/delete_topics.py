@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.broker.slices import Turns
 from shoal.errors import ErrorCode
 from shoal.wire.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from shoal.wire.schema import ZERO_UUID
@@ -21,7 +22,9 @@ async def handle(broker: Broker, call: Call, request: DeleteTopicsRequest) -> De
     results = []
     entries = []
     named: set[str] = set()
+    turns = Turns()
     for name, topic_id in wanted:
+        await turns.pause()
         topic = broker.catalogue.get(name) if name is not None else broker.catalogue.by_id(topic_id)
         result = _Result(name=name, topic_id=topic_id)
         results.append(result)
@@ -44,6 +47,7 @@ async def handle(broker: Broker, call: Call, request: DeleteTopicsRequest) -> De
     if entries:
         await broker.changes.commit(entries)
         for entry in entries:
+            await turns.pause()
             broker.audit("topic deleted", user=call.session.principal, topic=entry["name"])
     return DeleteTopicsResponse(responses=results)
 

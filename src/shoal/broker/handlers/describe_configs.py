@@ -6,6 +6,7 @@ KIP-966, and tools compare.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from shoal.broker.broker_configs import Shown, broker_rows, default_synonyms, group_rows
@@ -30,10 +31,14 @@ _Result = DescribeConfigsResponse.Result
 _Row = DescribeConfigsResponse.ResourceResult
 
 
-def handle(broker: Broker, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(broker, wanted, request) for wanted in request.resources]
-    )
+def handle(
+    broker: Broker, call: Call, request: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
+    results = []
+    for wanted in request.resources:
+        results.append(_describe(broker, wanted, request))
+        yield
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

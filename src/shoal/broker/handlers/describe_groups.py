@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.handlers.group_request import ask_each
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-def handle(broker: Broker, call: Call, request: DescribeGroupsRequest) -> None:
+def handle(
+    broker: Broker, call: Call, request: DescribeGroupsRequest
+) -> Generator[None, None, None]:
     def part(group_id: str) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=[group_id])
 
@@ -26,9 +29,10 @@ def handle(broker: Broker, call: Call, request: DescribeGroupsRequest) -> None:
         for group in groups:
             if request.include_authorized_operations:
                 group.authorized_operations = GROUP_OPERATIONS
-        call.reply(DescribeGroupsResponse(groups=groups))
+        call.answer(DescribeGroupsResponse(groups=groups))
 
-    ask_each(broker, call, [(name, part(name), otherwise) for name in request.groups], finish)
+    parts = ((name, part(name), otherwise) for name in request.groups)
+    yield from ask_each(broker, call, parts, finish)
 
 
 def refuse(request: DescribeGroupsRequest, code: ErrorCode, version: int) -> DescribeGroupsResponse:

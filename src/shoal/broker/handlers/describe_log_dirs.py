@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from shoal.errors import ErrorCode
@@ -16,7 +17,9 @@ _Topic = DescribeLogDirsResponse.Topic
 _Partition = DescribeLogDirsResponse.Partition
 
 
-def handle(broker: Broker, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    broker: Broker, call: Call, request: DescribeLogDirsRequest
+) -> Generator[None, None, DescribeLogDirsResponse]:
     if request.topics is None:
         wanted = {topic.name: range(topic.partition_count) for topic in broker.catalogue}
     else:
@@ -32,6 +35,7 @@ def handle(broker: Broker, call: Call, request: DescribeLogDirsRequest) -> Descr
             if not isinstance(found, ErrorCode):
                 size = found.log.size_bytes if found is not None else 0
                 partitions.append(_Partition(partition_index=index, partition_size=size))
+            yield
         if partitions:
             topics.append(_Topic(name=name, partitions=partitions))
     total, usable = broker.partitions.disk_space()

@@ -6,11 +6,12 @@ sends by itself. Small ranges are read at once, because a system call costs more
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.fetch_sessions import FetchContext, FetchPartition, Key
 from shoal.broker.partitions import epoch_fault
+from shoal.broker.slices import Turns
 from shoal.errors import ErrorCode
 from shoal.log.results import ReadResult
 from shoal.types import TopicPartition
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _COPY_BELOW_BYTES: Final = 16 << 10
 _WAIT_MAX_MS: Final = 600_000
+_PARTITIONS_AT_ONCE: Final = 100
+_DONE: Final = object()
 _Data = FetchResponse.PartitionData
 
 
@@ -44,7 +47,9 @@ class Slice:
         self._file = None
 
 
-def handle(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse | None:
+def handle(
+    broker: Broker, call: Call, request: FetchRequest
+) -> Generator[None, None, FetchResponse | None]:
     replica = request.replica_state.replica_id if request.replica_state else request.replica_id
     if replica >= 0:
         # Only brokers are replicas, and there are no others (CVE-2018-1288).
@@ -61,6 +66,7 @@ def handle(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse |
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
     attempt = _Attempt(broker, call, request, context)
+    yield from attempt.look()
     if attempt.is_satisfied or request.max_wait_ms <= 0 or broker.waiting.is_full:
         return attempt.response()
     attempt.wait()
@@ -105,16 +111,20 @@ class _Attempt:
         self._watched: list[TopicPartition] = []
         self._size = 0
         self._failed = False
-        self._look()
 
     @property
     def is_satisfied(self) -> bool:
         return self._failed or self._size >= self._request.min_bytes or not self._results
 
-    def _look(self) -> None:
+    def look(self) -> Iterator[None]:
+        """Read every partition; pauses if they are many."""
         self._watched = []
         self._size = 0
-        self._results = [(wanted, self._read(wanted)) for wanted in self._context.partitions]
+        self._results = []
+        for number, wanted in enumerate(list(self._context.partitions), 1):
+            self._results.append((wanted, self._read(wanted)))
+            if number % _PARTITIONS_AT_ONCE == 0:
+                yield
 
     def _read(self, wanted: FetchPartition) -> _Data:
         topic = self._broker.topic_of(wanted.topic)
@@ -175,7 +185,16 @@ class _Attempt:
         if not self._call.is_open:
             return
         self._call.wake = None
-        self._look()
+        steps = self.look()
+        if next(steps, _DONE) is _DONE:
+            self._call.reply(self.response())
+        else:
+            self._broker.spawn(self._go_on(steps))
+
+    async def _go_on(self, steps: Iterator[None]) -> None:
+        turns = Turns()
+        for _ in steps:
+            await turns.pause()
         self._call.reply(self.response())
 
     def response(self) -> FetchResponse:

@@ -6,7 +6,7 @@ reply leaves, in the order of the request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ErrorCode
@@ -68,12 +68,13 @@ def ask_each(
     call: Call,
     parts: Iterable[tuple[str, Any, Callable[[ErrorCode], Any]]],
     finish: Callable[[list[Any]], None],
-) -> None:
-    """Ask (group id, request, answer if there is no coordinator) for every part."""
+) -> Generator[None, None, None]:
+    """Ask (group id, request, answer if there is no coordinator) for every part; pauses between."""
     gathering = Gathering(finish)
     for group_id, request, otherwise in parts:
         ticket = gathering.ticket()
         error = ask(broker, call, group_id, request, ticket)
         if error is not ErrorCode.NONE:
             ticket.reply(otherwise(error))
+        yield
     gathering.close()

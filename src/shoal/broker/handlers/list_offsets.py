@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from shoal.broker.partitions import epoch_fault
@@ -24,27 +25,26 @@ _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 _Answer = ListOffsetsResponse.PartitionResponse
 
 
-def handle(broker: Broker, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(
+    broker: Broker, call: Call, request: ListOffsetsRequest
+) -> Generator[None, None, ListOffsetsResponse]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsResponse.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _refused(wanted.partition_index, ErrorCode.INVALID_REQUEST)
-                    if (topic.name, wanted.partition_index) in twice
-                    else _look_up(broker, topic.name, wanted, call.api_version)
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            if (topic.name, wanted.partition_index) in twice:
+                answers.append(_refused(wanted.partition_index, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(_look_up(broker, topic.name, wanted, call.api_version))
+            yield
+        topics.append(ListOffsetsResponse.TopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _look_up(

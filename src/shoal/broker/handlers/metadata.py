@@ -6,6 +6,7 @@ first record of a new topic needs no retry.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from shoal.broker.topics import Topic, name_problem
@@ -21,14 +22,29 @@ if TYPE_CHECKING:
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 GROUP_OPERATIONS: Final = 0b1101_0100_1000
+_PARTITIONS_AT_ONCE: Final = 100
+
+_Described = Generator[None, None, MetadataResponse.Topic]
 
 
-def handle(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse | None:
+def handle(
+    broker: Broker, call: Call, request: MetadataRequest
+) -> Generator[None, None, MetadataResponse | None]:
     missing = _to_create(broker, call, request)
     if missing:
-        broker.changes.create_missing(missing, lambda: call.reply(_answer(broker, call, request)))
+        broker.changes.create_missing(missing, lambda: _answer_later(broker, call, request))
         return None
-    return _answer(broker, call, request)
+    return (yield from _answer(broker, call, request))
+
+
+def _answer_later(broker: Broker, call: Call, request: MetadataRequest) -> None:
+    """The topics that were missing are there now, or cannot be made."""
+    steps = _answer(broker, call, request)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as finished:
+        call.reply(finished.value)
 
 
 def _wants_all(call: Call, request: MetadataRequest) -> bool:
@@ -47,12 +63,19 @@ def _to_create(broker: Broker, call: Call, request: MetadataRequest) -> list[str
     ]
 
 
-def _answer(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse:
+def _answer(
+    broker: Broker, call: Call, request: MetadataRequest
+) -> Generator[None, None, MetadataResponse]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else -(1 << 31)
+    topics: list[MetadataResponse.Topic] = []
     if _wants_all(call, request):
-        topics = [_described(broker, topic, operations) for topic in broker.catalogue]
+        for topic in list(broker.catalogue):
+            described = yield from _described(broker, topic, operations)
+            topics.append(described)
     else:
-        topics = [_wanted(broker, topic, operations) for topic in request.topics or ()]
+        for wanted in request.topics or ():
+            described = yield from _wanted(broker, wanted, operations)
+            topics.append(described)
     host, port = broker.advertised(call.connection)
     node = MetadataResponse.Broker(
         node_id=broker.node_id, host=host, port=port, rack=broker.config.rack
@@ -68,19 +91,17 @@ def _answer(broker: Broker, call: Call, request: MetadataRequest) -> MetadataRes
     return response
 
 
-def _wanted(
-    broker: Broker, wanted: MetadataRequest.Topic, operations: int
-) -> MetadataResponse.Topic:
+def _wanted(broker: Broker, wanted: MetadataRequest.Topic, operations: int) -> _Described:
     if wanted.name is None:
         topic = broker.catalogue.by_id(wanted.topic_id)
         if topic is None:
             return MetadataResponse.Topic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
             )
-        return _described(broker, topic, operations)
+        return (yield from _described(broker, topic, operations))
     topic = broker.catalogue.get(wanted.name)
     if topic is not None:
-        return _described(broker, topic, operations)
+        return (yield from _described(broker, topic, operations))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponse.Topic(
@@ -90,14 +111,13 @@ def _wanted(
     )
 
 
-def _described(broker: Broker, topic: Topic, operations: int) -> MetadataResponse.Topic:
+def _described(broker: Broker, topic: Topic, operations: int) -> _Described:
     node = (broker.node_id,)
-    return MetadataResponse.Topic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.is_internal,
-        topic_authorized_operations=operations,
-        partitions=[
+    partitions = []
+    for index in range(topic.partition_count):
+        if index % _PARTITIONS_AT_ONCE == 0:
+            yield
+        partitions.append(
             MetadataResponse.Partition(
                 partition_index=index,
                 leader_id=broker.node_id,
@@ -105,8 +125,13 @@ def _described(broker: Broker, topic: Topic, operations: int) -> MetadataRespons
                 replica_nodes=node,
                 isr_nodes=node,
             )
-            for index in range(topic.partition_count)
-        ],
+        )
+    return MetadataResponse.Topic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        topic_authorized_operations=operations,
+        partitions=partitions,
     )
 
 

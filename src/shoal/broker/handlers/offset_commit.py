@@ -6,9 +6,10 @@ coordinator. Since v10 topics come by id; coordinators know names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from shoal.broker.handlers.group_request import ask
+from shoal.broker.handlers.group_request import ask, ask_each
 from shoal.broker.topics import Topic
 from shoal.errors import ErrorCode
 from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -18,49 +19,53 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
+# A commit of more is decided and journaled in parts, and the loop is given away between them.
+_PARTITIONS_AT_ONCE: Final = 500
+
+_Asked = OffsetCommitRequest.Topic
 _Topic = OffsetCommitResponse.Topic
 _Partition = OffsetCommitResponse.Partition
 
 
-class _Merge:
-    """Puts the coordinator's answers between the refusals made before."""
-
-    def __init__(self, call: Call, refused: dict[tuple[int, int], ErrorCode], asked: Any) -> None:
-        self._call = call
-        self._refused = refused
-        self._asked = asked
-
-    def reply(self, response: OffsetCommitResponse) -> None:
-        answers = {
-            (topic.name, each.partition_index): each.error_code
-            for topic in response.topics
-            for each in topic.partitions
-        }
-        self._call.reply(
-            OffsetCommitResponse(
-                topics=[
-                    _Topic(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            _Partition(
-                                partition_index=each.partition_index,
-                                error_code=self._refused.get((number, each.partition_index))
-                                or answers[topic.name, each.partition_index],
-                            )
-                            for each in topic.partitions
-                        ],
-                    )
-                    for number, topic in enumerate(self._asked)
-                ]
-            )
-        )
-
-
-def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | None:
-    by_id = call.api_version >= 10
+def handle(
+    broker: Broker, call: Call, request: OffsetCommitRequest
+) -> Generator[None, None, OffsetCommitResponse | None]:
     refused: dict[tuple[int, int], ErrorCode] = {}
     asked = request.topics
+    accepted = yield from _accepted(broker, call, asked, refused)
+    parts = list(_parts(accepted))
+    if len(parts) == 1 and not refused:
+        error = ask(broker, call, request.group_id, request)
+        return refuse(request, error, call.api_version) if error else None
+
+    def part(topics: list[_Asked]) -> tuple[str, OffsetCommitRequest, Any]:
+        alone = OffsetCommitRequest(
+            group_id=request.group_id,
+            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            retention_time_ms=request.retention_time_ms,
+            topics=topics,
+        )
+        return request.group_id, alone, lambda error: refuse(alone, error, call.api_version)
+
+    yield from ask_each(
+        broker,
+        call,
+        map(part, parts),
+        lambda replies: call.answer(_merged(asked, refused, replies)),
+    )
+    return None
+
+
+def _accepted(
+    broker: Broker,
+    call: Call,
+    asked: Sequence[_Asked],
+    refused: dict[tuple[int, int], ErrorCode],
+) -> Generator[None, None, list[_Asked]]:
+    """What the coordinator is asked about; the others are noted in ``refused``."""
+    by_id = call.api_version >= 10
     accepted = []
     for number, topic in enumerate(asked):
         known = (
@@ -75,16 +80,57 @@ def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> OffsetCo
                 kept.append(each)
             else:
                 refused[number, each.partition_index] = fault
+            if not each.partition_index % _PARTITIONS_AT_ONCE:
+                yield
         if kept:
-            accepted.append(
-                OffsetCommitRequest.Topic(name=topic.name, topic_id=topic.topic_id, partitions=kept)
+            accepted.append(_Asked(name=topic.name, topic_id=topic.topic_id, partitions=kept))
+    return accepted
+
+
+def _parts(topics: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+    """The topics in lists of a bounded number of partitions; one empty list if there are none."""
+    part: list[_Asked] = []
+    room = _PARTITIONS_AT_ONCE
+    for topic in topics:
+        rest = topic.partitions
+        while rest:
+            taken, rest = rest[:room], rest[room:]
+            part.append(_Asked(name=topic.name, topic_id=topic.topic_id, partitions=taken))
+            room -= len(taken)
+            if not room:
+                yield part
+                part, room = [], _PARTITIONS_AT_ONCE
+    if part or not topics:
+        yield part
+
+
+def _merged(
+    asked: Sequence[_Asked], refused: dict[tuple[int, int], ErrorCode], replies: list[Any]
+) -> OffsetCommitResponse:
+    """The coordinator's answers between the refusals made before, in the order of the request."""
+    answers = {
+        (topic.name, each.partition_index): each.error_code
+        for reply in replies
+        for topic in reply.topics
+        for each in topic.partitions
+    }
+    return OffsetCommitResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _Partition(
+                        partition_index=each.partition_index,
+                        error_code=refused.get((number, each.partition_index))
+                        or answers[topic.name, each.partition_index],
+                    )
+                    for each in topic.partitions
+                ],
             )
-    ticket: Any = call
-    if refused:
-        request.topics = accepted
-        ticket = _Merge(call, refused, asked)
-    error = ask(broker, call, request.group_id, request, ticket)
-    return refuse(request, error, call.api_version) if error else None
+            for number, topic in enumerate(asked)
+        ]
+    )
 
 
 def _fault(topic: Topic | None, index: int, *, by_id: bool) -> ErrorCode:

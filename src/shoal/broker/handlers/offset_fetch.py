@@ -5,6 +5,7 @@ Since v10 topics go by id; the names coordinators know are put in before, the id
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.handlers.group_request import ask, ask_each
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-def handle(broker: Broker, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
+def handle(
+    broker: Broker, call: Call, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse | None]:
     if call.api_version < 8:
         error = ask(broker, call, request.group_id, request)
         return refuse(request, error, call.api_version) if error else None
@@ -39,9 +42,9 @@ def handle(broker: Broker, call: Call, request: OffsetFetchRequest) -> OffsetFet
         if by_id:
             for group in groups:
                 _put_ids(broker, group)
-        call.reply(OffsetFetchResponse(groups=groups))
+        call.answer(OffsetFetchResponse(groups=groups))
 
-    ask_each(broker, call, map(part, request.groups), finish)
+    yield from ask_each(broker, call, map(part, request.groups), finish)
     return None
 
 
