@@ -14,7 +14,7 @@ import pytest
 from shoal.client.admin import Admin
 from shoal.errors import ConfigError
 from shoal.spark.history import recorder as recorder_module
-from shoal.spark.history import recording
+from shoal.spark.history import recording, sources
 from shoal.spark.history.recorder import Recorder
 from shoal.spark.history.sources import ClusterSource, RecordedSource, directory_source
 from shoal.testing.broker import Broker
@@ -138,6 +138,45 @@ def test_the_program_killed_again_and_again_keeps_every_record_once(
     assert done.returncode == 0, done.stderr
     assert in_directory(directory) == in_topic(cluster)
     assert len(in_topic(cluster)) >= 4 * 12 * 4
+
+
+@pytest.mark.slow
+def test_a_long_topic_is_kept_in_parts(
+    cluster: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "ROWS_MAX", 5)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 3)
+    for number in range(6):
+        commit(cluster, f"group-{number}", number)
+    with recorder(cluster, tmp_path) as one:
+        assert one.round() == len(in_topic(cluster))
+        assert one.progress.batch >= 3
+    assert in_directory(tmp_path) == in_topic(cluster)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_goes_away_is_asked_again(cluster: Broker, tmp_path: Path) -> None:
+    settings = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "default_api_timeout_ms": 300,
+        "request_timeout_ms": 300,
+    }
+    heard: list[str] = []
+
+    def seen(count: int) -> None:
+        heard.append(f"kept {count}")
+        if len(heard) == 1:
+            cluster.stop()
+
+    def failed(error: Exception) -> None:
+        heard.append("failed")
+        cluster.start()
+        commit(cluster, "after", 1)
+
+    with Admin(**settings) as admin, Recorder(admin, settings, tmp_path) as one:
+        one.run(0.01, seen=seen, failed=failed, rounds=3)
+    assert heard[:2] == ["kept 0", "failed"]
+    assert in_directory(tmp_path) == in_topic(cluster) != []
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ import typer
 
 from shoal.cli.connecting import Target, for_cluster
 from shoal.cli.consume import time_ms
-from shoal.cli.output import print_json, print_table
-from shoal.errors import ConfigError
+from shoal.cli.output import print_json, print_table, printable
+from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.spark.history.report import FleetReport, GroupSummary
@@ -97,8 +97,11 @@ def record(
         if count:
             typer.echo(f"{count:,} records kept, {total:,} since the start", err=True)
 
+    def failed(error: ShoalError) -> None:
+        typer.echo(f"nothing kept this time: {printable(str(error))}", err=True)
+
     with target.admin() as admin, Recorder(admin, target.settings, directory) as recorder:
-        recorder.run(every, seen, rounds)
+        recorder.run(every, seen=seen, failed=failed, rounds=rounds)
 
 
 def _check_picture(draw: Path | None) -> None:

@@ -20,10 +20,17 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from shoal.errors import ConfigError
+from shoal.errors import (
+    ConfigError,
+    ConnectionFailedError,
+    RequestTimeoutError,
+    RetriableError,
+    ShoalError,
+)
 from shoal.spark.history.sources import (
     ENDS_DIRECTORY,
     RECORDS_DIRECTORY,
@@ -41,6 +48,8 @@ POSITIONS: Final = "_positions.json"
 CHECKPOINT: Final = "_checkpoint"
 """Where the Spark form keeps its progress; one directory is kept by one form."""
 _LOCK: Final = "_lock"
+ROWS_MAX: Final = 500_000
+"""How many records are held at once, on the first day of a long topic."""
 _US_PER_DAY: Final = 86_400_000_000
 
 
@@ -86,25 +95,46 @@ class Recorder:
 
     def round(self) -> int:
         """Keep what is new, and a sample of the ends; how many records that were."""
+        total = 0
+        waiting: list[pa.RecordBatch] = []
+        for batch in self._source.records_after(self.progress.next_offsets):
+            waiting.append(batch)
+            total += batch.num_rows
+            if sum(one.num_rows for one in waiting) >= ROWS_MAX:
+                self._keep(waiting)
+                waiting = []
+        if waiting:
+            self._keep(waiting)
+        write_ends(self._directory, self._source.ends())
+        return total
+
+    def run(
+        self,
+        every_s: float,
+        *,
+        seen: Callable[[int], None],
+        failed: Callable[[ShoalError], None],
+        rounds: int | None = None,
+    ) -> None:
+        """Round after round, until interrupted.
+
+        A cluster that is away is asked again in the next round; but the first must succeed.
+        """
+        for number in count() if rounds is None else range(rounds):
+            if number:
+                time.sleep(every_s)
+            try:
+                seen(self.round())
+            except (RetriableError, ConnectionFailedError, RequestTimeoutError) as error:
+                if not number:
+                    raise
+                failed(error)
+
+    def _keep(self, batches: list[pa.RecordBatch]) -> None:
+        """Write records, and then that they are written."""
         import pyarrow as pa
 
-        batches = list(self._source.records_after(self.progress.next_offsets))
         table = pa.Table.from_batches(batches, schema("records"))
-        if table.num_rows:
-            self._keep(table)
-        write_ends(self._directory, self._source.ends())
-        return int(table.num_rows)
-
-    def run(self, every_s: float, seen: Callable[[int], None], rounds: int | None = None) -> None:
-        """Round after round, until interrupted."""
-        done = 0
-        while rounds is None or done < rounds:
-            if done:
-                time.sleep(every_s)
-            seen(self.round())
-            done += 1
-
-    def _keep(self, table: pa.Table) -> None:
         batch = self.progress.batch + 1
         for day, part in _by_day(table).items():
             path = self._batches(day) / f"batch={batch:09d}" / "part.parquet"

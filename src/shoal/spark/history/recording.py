@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PREFIX: Final = "kafka."
+# The first micro-batch is the whole topic; in parts, it does not have to fit into one task.
+_DEFAULTS: Final = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2000000"}
 
 
 def record(
@@ -52,7 +54,7 @@ def record(
     records = (
         spark.readStream.format("shoal")
         .schema(RECORDS)
-        .options(**{**options, "subscribe": TOPIC, "startingOffsets": "earliest"})
+        .options(**{**_DEFAULTS, **options, "subscribe": TOPIC})
         .load()
     )
     properties = {

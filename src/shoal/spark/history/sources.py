@@ -26,6 +26,7 @@ RECORDS_DIRECTORY: Final = "records"
 ENDS_DIRECTORY: Final = "ends"
 PLACES_MAX: Final = 2_000
 """How many records a report looks up to tell since when groups are behind."""
+BATCH_ROWS: Final = 50_000
 PROBE_BYTES: Final = 64 * 1024
 _PROBED: Final = ("topic", "partition", "offset", "timestamp")
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
@@ -68,7 +69,7 @@ class ClusterSource:
 
         ranges = self._ranges(positions)
         with RangeReader(**self._settings) as reader:
-            yield from reader.read(ranges, columns=_COLUMNS)
+            yield from reader.read(ranges, columns=_COLUMNS, max_rows=BATCH_ROWS)
 
     def _ranges(self, positions: Mapping[int, int]) -> dict[TopicPartition, tuple[int, int]]:
         if TOPIC not in self._admin.list_topics():
