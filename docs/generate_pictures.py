@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from shoal.cli.fleet_picture import fleet_picture
 from shoal.drawing import FAINT, INK, Canvas, color_of
 from shoal.group.states import MOVES, GroupState
+from shoal.spark.history.report import FleetReport
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
 
@@ -59,10 +63,32 @@ def _edge(center: tuple[float, float], angle: float) -> tuple[float, float]:
     return center[0] - reach * math.cos(angle), center[1] - reach * math.sin(angle)
 
 
+def fleet_example() -> str:
+    """A report on an afternoon of made-up groups: what such a picture looks like."""
+    chance = random.Random(9)
+    begin = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    causes = ("member joined", "member left", "member expired", "topic grew", "group started")
+    groups = ("billing", "search", "fraud", "mail", "audit", "reports")
+    rebalances, lags = [], []
+    for index, group in enumerate(groups):
+        lag = 0.0
+        for minute in range(0, 240, 4):
+            at = begin + timedelta(minutes=minute)
+            if chance.random() < 0.03 * (index + 1):
+                cause = chance.choice(causes)
+                row = {"at": at, "group": group, "cause": cause, "moved": 4, "duration_ms": 9_000}
+                rebalances.append(row)
+                lag += 40_000 * chance.random() * (cause == "member expired")
+            lag = max(0.0, lag * 0.8 + chance.gauss(300, 400))
+            lags.append({"at": at, "group": group, "lag": round(lag)})
+    return fleet_picture(FleetReport(groups, rebalances, lags, 0, 0)).to_svg()
+
+
 def main() -> None:
     """Write every picture that does not need a run of the demo or the lab."""
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "group-states.svg").write_text(states_picture())
+    (PICTURES / "fleet.svg").write_text(fleet_example())
     for example in ("two-topics", "unequal", "one-leaves"):
         target = PICTURES / f"plan-{example}.svg"
         subprocess.run(
