@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.client.reactions import Reaction, reaction
@@ -36,18 +38,22 @@ def values(records):
 
 
 def lose_tail(broker, offset):
-    """Kill the broker, cut its log at ``offset`` as a crash might, start it again."""
+    """Kill the broker, cut its log at ``offset`` (or not) as a crash might, start it again."""
     broker.kill()
+    # As far as the broker wrote down that the log is on disk, a shorter one is corrupt, not cut.
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (broker.data_dir / name).unlink(missing_ok=True)
     (path,) = broker.data_dir.glob("**/t-0/*.log")
     data = path.read_bytes()
-    end = next(at for at, header in iter_headers(data) if header.base_offset == offset)
-    path.write_bytes(data[:end])
+    if offset is not None:
+        end = next(at for at, header in iter_headers(data) if header.base_offset == offset)
+        path.write_bytes(data[:end])
     broker.start()
 
 
-def reader(broker, **settings):
-    given = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
-    one = Consumer(bootstrap_servers=broker.bootstrap_servers, **{**given, **settings})
+def reader(broker, **given):
+    fast = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
+    one = Consumer(bootstrap_servers=broker.bootstrap_servers, **{**fast, **given})
     one.assign([T0])
     return one
 
@@ -156,6 +162,58 @@ def test_every_answer_of_the_new_leader_has_its_reaction(code):
             assert values(take(one, 3)) == [*"def"]
 
 
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 6)),
+        st.tuples(st.just("read"), st.integers(1, 6)),
+        st.tuples(st.just("crash"), st.integers(0, 5)),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(STEPS, st.booleans())
+def test_what_was_read_last_at_each_offset_is_what_the_log_holds_in_the_end(steps, as_columns):
+    written, seen, number = 0, {}, 0
+    with Broker(topics=["t"]) as broker, reader(broker, auto_offset_reset="latest") as one:
+        one.seek(T0, 0)
+
+        def read(most):
+            if not as_columns:
+                records = one.poll(0.2, max_records=most)
+                seen.update((record.offset, record.value) for record in records)
+                return len(records)
+            rows = one.poll_arrow(0.2, max_records=most)
+            offsets = rows.column("offset").to_pylist()
+            seen.update(zip(offsets, rows.column("value").to_pylist(), strict=True))
+            return rows.num_rows
+
+        for what, count in steps:
+            if what == "write":
+                produce(broker.bootstrap_servers, *(str(number + n) for n in range(count)))
+                number, written = number + count, written + count
+            elif what == "read":
+                read(count)
+            elif written:
+                lost = min(count, written)
+                lose_tail(broker, written - lost if lost else None)
+                written -= lost
+        # One more record in a new epoch, so that the end of the log is not where it was.
+        produce(broker.bootstrap_servers, "end")
+        until = time.monotonic() + 20
+        while one.position(T0) != written + 1 or seen.get(written) != b"end":
+            assert time.monotonic() < until, (one.position(T0), seen, written)
+            read(100)
+        with Consumer(bootstrap_servers=broker.bootstrap_servers) as check:
+            check.assign([T0])
+            check.seek(T0, 0)
+            log = {record.offset: record.value for record in take(check, written + 1)}
+    assert {offset: seen[offset] for offset in log} == log
+
+
 class Older(ScriptedBroker):
     """Leads with a new epoch in every answer, and has never heard of OffsetForLeaderEpoch."""
 
@@ -184,9 +242,9 @@ def test_a_broker_that_cannot_be_asked_is_read_from_all_the_same():
 def three_nodes():
     from tests.peers.kafka import ApacheKafka
 
-    settings = {"unclean.leader.election.enable": "true", "broker.session.timeout.ms": "3000"}
+    properties = {"unclean.leader.election.enable": "true", "broker.session.timeout.ms": "3000"}
     try:
-        with ApacheKafka(nodes=3, heap="400m", settings=settings) as kafka:
+        with ApacheKafka(nodes=3, heap="400m", settings=properties) as kafka:
             yield kafka
     except PeerMissingError as missing:
         pytest.skip(str(missing))
