@@ -148,7 +148,9 @@ def test_commits_and_resumes(client, door, topic):
     first = run(door, "-G", group, "-X", "auto.offset.reset=earliest", "-e", "-q", topic)
     assert sorted(first.split()) == ["a", "b", "c"]
     run(door, "-P", "-t", topic, stdin="d\n")
-    assert run(door, "-G", group, "-e", "-q", topic).split() == ["d"]
+    # From the earliest where nothing was committed: "d" may go to a partition of its own.
+    again = run(door, "-G", group, "-X", "auto.offset.reset=earliest", "-e", "-q", topic)
+    assert again.split() == ["d"]
 
 
 @every
