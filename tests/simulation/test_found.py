@@ -102,3 +102,19 @@ def test_an_assignment_adopted_before_a_wakeup_is_adopted_after_it() -> None:
     owned = partitions("t", 0)
     assert driver.take_steps() == [Assigned(owned, owned)] * 2
     assert not [send for send in driver.sent if isinstance(send.request, SyncGroupRequest)]
+
+
+def test_subscribing_after_an_interrupted_unsubscribe_outlives_the_leave() -> None:
+    driver = Driver(hold_callbacks=True)
+    driver.stable(*partitions("t", 0))
+    driver.take_steps()
+    driver.perform(driver.member.unsubscribe(driver.now))
+    driver.member.callback_interrupted()
+    driver.subscribe("t")
+    driver.poll()
+    assert driver.take_steps() == [Revoked(partitions("t", 0))] * 2
+    driver.perform(driver.member.callback_done(driver.now))
+    assert driver.member.is_subscribed
+    assert driver.member.owned == ()
+    driver.poll()
+    assert driver.take(JoinGroupRequest)

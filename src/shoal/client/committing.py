@@ -161,10 +161,11 @@ class Committer:
         self._spawn(self._commit_async(dict(offsets), callback))
 
     async def _commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        outcome = await self._attempt(offsets, self._request_deadline())
-        error = outcome.as_error()
-        if error is None:
-            self._committed(offsets)
+        error = None
+        if offsets:  # nothing to commit is no request, and a success
+            error = (await self._attempt(offsets, self._request_deadline())).as_error()
+            if error is None:
+                self._committed(offsets)
         if callback is not None:
             self._owed.append((callback, (offsets, error)))
         elif error is not None:

@@ -20,14 +20,13 @@ How to drive it::
 
     # the user's thread, inside poll(), for as long as it waits there:
     perform(member.subscribe(topics, now))
-    perform(member.poll(now))       # at once, whenever member.wants_poll, and at least once per
-                                    # heartbeat interval: it also feeds max.poll.interval.ms
+    perform(member.poll(now))       # whenever member.wants_poll, and once per heartbeat interval
     perform(member.close(now))      # then wait for member.has_left, as long as close may take
 
 ``perform`` walks the outputs. For a ``Revoked``, ``Assigned`` or ``Lost`` it runs the user's
 callback and then performs ``member.callback_done(now, error)``, from which the next step comes.
-There is at most one step in a list, and it is the last entry. While a callback runs the engine
-goes on ticking: heartbeats do not stop for user code.
+There is at most one step in a list, the last entry. Heartbeats do not stop for user code: while a
+callback runs the engine goes on ticking.
 
 A commit is not the member's business, but whom to commit as is: ``commit_as()`` gives the
 identity or the verdict why not, ``commit_answered(code, sent_as, now)`` says what an answer means,
@@ -109,6 +108,7 @@ class Member:
 
         self._phase = _Phase.IDLE
         self._is_fresh = False  # a pattern was matched since the last JoinGroup
+        self._is_wanted_again = False  # subscribed anew before an interrupted leave was over
         self._adopted = Adoption(Assignment(), (), NO_GENERATION)
 
     # --- what can be asked at any time ---------------------------------------------------------
@@ -191,11 +191,7 @@ class Member:
     # --- calls for the user's thread -----------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], now_ms: int) -> list[Output]:
-        """Want these topics, instead of whatever was wanted before.
-
-        Raises:
-            ValueError: no topic; ``unsubscribe`` says that.
-        """
+        """Want these topics, instead of whatever was wanted before. No topic is a ValueError."""
         wanted = frozenset(topics)
         if not wanted:
             raise ValueError("subscribe needs at least one topic; use unsubscribe to leave")
@@ -213,6 +209,7 @@ class Member:
 
     def _subscribed(self, now_ms: int, out: list[Output]) -> list[Output]:
         assert not self.is_closed
+        self._is_wanted_again = self._phase is _Phase.LEAVING
         if self._phase is _Phase.REFRESHING:
             self._phase = _Phase.IDLE
         self._session.link.want(now_ms, out)
@@ -220,6 +217,7 @@ class Member:
 
     def unsubscribe(self, now_ms: int) -> list[Output]:
         """Give up everything: a revoked or lost step, then LeaveGroup after ``callback_done``."""
+        self._is_wanted_again = False
         out: list[Output] = []
         session = self._session
         session.failure = None
@@ -240,10 +238,11 @@ class Member:
 
     def _left(self, now_ms: int, out: list[Output]) -> None:
         self._phase = _Phase.IDLE
-        self._interest.clear()
         why = "the consumer is being closed" if self.is_closed else "the consumer unsubscribed"
         self._session.leave(why, now_ms, out)
-        self._session.link.unwant()
+        if not self._is_wanted_again:
+            self._interest.clear()
+            self._session.link.unwant()
 
     def enforce_rebalance(self, reason: str) -> None:
         """The next ``poll`` rejoins, though nothing has changed."""

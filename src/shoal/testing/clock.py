@@ -36,6 +36,11 @@ class VirtualClock:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def next_ms(self) -> int | None:
+        """When the next thing is due."""
+        return self._heap[0][0] if self._heap else None
+
     def at(self, when_ms: int, action: Action, argument: Any = None) -> None:
         """Do ``action(argument)`` at ``when_ms``, or at once if that is past."""
         self._sequence += 1

@@ -32,8 +32,8 @@ Rule: an invariant is checked where the state it speaks of changes; ``check`` lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from shoal.errors import ErrorCode
 from shoal.group.classic import ClassicGroup
@@ -44,12 +44,13 @@ from shoal.group.journal import (
     GroupRecord,
     GroupTombstone,
     JournalRecord,
-    MemberRecord,
     OffsetRecord,
     OffsetTombstone,
 )
+from shoal.group.member import Member
 from shoal.group.model import Group
 from shoal.group.states import GroupState
+from shoal.testing.group_model import GroupModel, assigned
 from shoal.testing.simulated_offsets import fetched_offsets
 from shoal.types import TopicPartition
 from shoal.wire import consumer_protocol
@@ -61,7 +62,6 @@ from shoal.wire.apis.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from shoal.testing.simulated_cluster import SimulatedTopics
-    from shoal.testing.simulated_consumer import SimulatedConsumer
 
 _SLACK_MS: Final = 1_500
 """A pulse of the coordinator, and a little."""
@@ -82,6 +82,23 @@ def demand(holds: bool, invariant: str, text: str) -> None:
         raise Violation(invariant, text)
 
 
+class Claims(Protocol):
+    """What a consumer said about itself when it joined."""
+
+    claimed_generation: int
+
+
+class GroupConsumer(Protocol):
+    """As much of a consumer as is watched."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def member(self) -> Member: ...
+    @property
+    def engine(self) -> Claims: ...
+
+
 class Moment(NamedTuple):
     """A time on the coordinator's side: how long it has run, and how often it stood still."""
 
@@ -91,42 +108,6 @@ class Moment(NamedTuple):
     """Whether its wall clock ever did."""
     was_set_back: bool = False
     """Whether that was backwards, at least once."""
-
-
-class GroupModel:
-    """A group as its journal tells it."""
-
-    __slots__ = ("generation", "has_leader", "members", "owners", "subscriptions")
-
-    def __init__(self) -> None:
-        self.generation = -1
-        self.has_leader = False
-        self.members: dict[str, str | None] = {}
-        """Member id → instance id."""
-        self.subscriptions: dict[str, frozenset[str]] = {}
-        self.owners: dict[TopicPartition, str] = {}
-        """Of this generation, once its leader has spoken."""
-
-    def adopt(self, record: GroupRecord) -> None:
-        if record.generation != self.generation:
-            self.owners = {}
-        self.generation = record.generation
-        self.has_leader = record.leader is not None
-        self.members = {each.member_id: each.instance_id for each in record.members}
-        self.subscriptions = {
-            each.member_id: frozenset(consumer_protocol.subscribed_topics(each.subscription))
-            for each in record.members
-        }
-        if self.has_leader:
-            self.owners = {
-                tp: member.member_id for member in record.members for tp in assigned(member)
-            }
-
-
-def assigned(member: MemberRecord) -> Sequence[TopicPartition]:
-    if not member.assignment:
-        return ()
-    return consumer_protocol.Assignment.decode(member.assignment).partitions
 
 
 class Watcher:
@@ -358,8 +339,11 @@ class Watcher:
                 self._heartbeats[request.member_id] = self._heard[request.member_id] = now
             elif kind is OffsetFetchRequest:
                 self._fetched(answer)
-        if kind is OffsetCommitRequest and decision.journal:
-            self._heartbeats[request.member_id] = self._heard[request.member_id] = now
+        if kind is OffsetCommitRequest:
+            # One without offsets renews the session too, and leaves no record to tell.
+            self._heard[request.member_id] = now
+            if decision.journal:
+                self._heartbeats[request.member_id] = now
         if self._new_generation is not None:
             self._generation_started(decision)
 
@@ -457,7 +441,7 @@ class Watcher:
 
     # --- consumers -----------------------------------------------------------------------------
 
-    def adopted(self, consumer: SimulatedConsumer, others: Iterable[SimulatedConsumer]) -> None:
+    def adopted(self, consumer: GroupConsumer, others: Iterable[GroupConsumer]) -> None:
         """A consumer has taken over an assignment."""
         if consumer.member.generation.member_id not in self.model.members:
             return  # too late: thrown out before it knew what it got

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.testing import swarm
 from shoal.testing.invariants import Violation
-from shoal.testing.simulator import simulate
+from shoal.testing.simulator import Report, simulate
+
+
+class Run(Protocol):
+    """``simulate``, or something like it."""
+
+    def __call__(self, seed: int, *, without: Collection[int]) -> Report: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +38,11 @@ def kind_of(failure: BaseException) -> str:
     return type(failure).__name__
 
 
-def failure_of(seed: int, without: Collection[int] = ()) -> BaseException | None:
+def failure_of(
+    seed: int, without: Collection[int] = (), run: Run = simulate
+) -> BaseException | None:
     try:
-        simulate(seed, without=without)
+        run(seed, without=without)
     except Exception as failure:  # noqa: BLE001 - whatever a bug raises is what is looked for
         return failure
     return None
@@ -44,13 +53,17 @@ def shrink(
     *,
     progress: Callable[[str], None] = lambda _: None,
     failure_of: Callable[[int, Collection[int]], BaseException | None] = failure_of,
+    world: Callable[[int], swarm.Scenario] = swarm.scenario,
 ) -> Shrunk | None:
-    """Leave out as many faults as possible; ``None`` if the seed does not fail at all."""
+    """Leave out as many faults as possible; ``None`` if the seed does not fail at all.
+
+    Simulations of another kind have a ``failure_of`` and a ``world`` of their own.
+    """
     first = failure_of(seed, ())
     if first is None:
         return None
     wanted = kind_of(first)
-    drawn = swarm.faults(swarm.scenario(seed))
+    drawn = swarm.faults(world(seed))
     needed = list(range(len(drawn)))
     failure: BaseException = first
 

@@ -4,6 +4,7 @@ make simulate                       seeds until a minute is over
 make simulate SECONDS_TO_RUN=3600   until an hour is over
 make simulate SEED=7                one seed, with its faults and its last events if it fails
 make simulate SEED=7 ARGS=--shrink  and the smallest list of faults that still breaks it
+make simulate ARGS=--clients        whole clients, bytes and all, instead of bare group members
 """
 
 from __future__ import annotations
@@ -12,13 +13,32 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shoal.testing import swarm
-from shoal.testing.shrinking import shrink
+from shoal.testing.shrinking import Run, failure_of, shrink
 from shoal.testing.simulator import Report, repeat_command, simulate
 
 _PROGRESS_SECONDS = 10.0
+
+
+class Kind(NamedTuple):
+    """What is simulated, and in which world."""
+
+    run: Run
+    world: Callable[[int], swarm.Scenario]
+    clients: bool
+
+
+MEMBERS = Kind(simulate, swarm.scenario, clients=False)
+
+
+def clients() -> Kind:
+    """Slow to import: a whole client."""
+    from shoal.testing import client_simulator
+
+    return Kind(client_simulator.simulate_clients, client_simulator.scenario, clients=True)
 
 
 def describe(report: Report, cpu_seconds: float) -> str:
@@ -38,7 +58,9 @@ def describe(report: Report, cpu_seconds: float) -> str:
     return "\n".join(lines)
 
 
-def run_many(first: int, *, seeds: int | None, seconds: float | None, quiet: bool) -> int:
+def run_many(
+    first: int, *, seeds: int | None, seconds: float | None, quiet: bool, kind: Kind = MEMBERS
+) -> int:
     """Seeds from ``first`` on, until there were enough or the time is over."""
     total = Report()
     began, began_cpu = time.monotonic(), time.process_time()
@@ -48,7 +70,7 @@ def run_many(first: int, *, seeds: int | None, seconds: float | None, quiet: boo
         seconds is None or time.monotonic() - began < seconds
     ):
         try:
-            total.add(simulate(seed))
+            total.add(kind.run(seed, without=()))
         except Exception:  # noqa: BLE001 - whatever a bug raises is what is looked for
             traceback.print_exc()
             return 1
@@ -61,14 +83,14 @@ def run_many(first: int, *, seeds: int | None, seconds: float | None, quiet: boo
     return 0
 
 
-def run_one(seed: int, *, without: Sequence[int], shrinks: bool) -> int:
+def run_one(seed: int, *, without: Sequence[int], shrinks: bool, kind: Kind = MEMBERS) -> int:
     if shrinks:
-        return _run_shrunk(seed)
+        return _run_shrunk(seed, kind)
     began_cpu = time.process_time()
-    world = swarm.scenario(seed)
+    world = kind.world(seed)
     print(world)
     try:
-        report = simulate(seed, without=without)
+        report = kind.run(seed, without=without)
     except Exception:  # noqa: BLE001 - whatever a bug raises is what is looked for
         for number, fault in enumerate(swarm.faults(world)):
             if number not in without:
@@ -79,15 +101,20 @@ def run_one(seed: int, *, without: Sequence[int], shrinks: bool) -> int:
     return 0
 
 
-def _run_shrunk(seed: int) -> int:
-    smallest = shrink(seed, progress=lambda text: print(text, file=sys.stderr))
+def _run_shrunk(seed: int, kind: Kind) -> int:
+    smallest = shrink(
+        seed,
+        progress=lambda text: print(text, file=sys.stderr),
+        failure_of=lambda seed, without: failure_of(seed, without, kind.run),
+        world=kind.world,
+    )
     if smallest is None:
         print(f"seed {seed} does not fail")
         return 0
     print(smallest.failure)
     for fault in smallest.needed:
         print(f"  {fault}")
-    print(repeat_command(seed, smallest.without))
+    print(repeat_command(seed, smallest.without, clients=kind.clients))
     return 1
 
 
@@ -100,15 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of many seeds")
     parser.add_argument("--seeds", type=int, help="how many seeds")
     parser.add_argument("--seconds", type=float, help="how long; 60 if nothing else is said")
+    parser.add_argument("--clients", action="store_true", help="whole clients, not only members")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
+    kind = clients() if options.clients else MEMBERS
     if options.seed is not None:
         without = [int(number) for number in options.without.split(",") if number]
-        return run_one(options.seed, without=without, shrinks=options.shrink)
+        return run_one(options.seed, without=without, shrinks=options.shrink, kind=kind)
     seconds = options.seconds
     if seconds is None and options.seeds is None:
         seconds = 60.0
-    return run_many(options.first, seeds=options.seeds, seconds=seconds, quiet=options.quiet)
+    return run_many(
+        options.first, seeds=options.seeds, seconds=seconds, quiet=options.quiet, kind=kind
+    )
 
 
 if __name__ == "__main__":

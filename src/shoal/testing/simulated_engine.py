@@ -38,6 +38,8 @@ _LOOKUPS_PER_SECOND_MAX: Final = 30
 _VERSION: Final = 4
 """Of Heartbeat, LeaveGroup and SyncGroup; the last one's protocol name comes with v5."""
 
+ASSIGNOR_FAILURE: Final = "the assignor was told to fail"
+
 OnAnswer = Callable[[Any], None]
 """Called with the response, or with ``None`` if the connection was lost."""
 
@@ -74,7 +76,7 @@ class BreakableAssignor:
 
     def assign(self, metadata: Any, subscriptions: Any) -> Any:
         if self._is_broken():
-            raise RuntimeError("the assignor was told to fail")
+            raise RuntimeError(ASSIGNOR_FAILURE)
         return self._inner.assign(metadata, subscriptions)
 
 

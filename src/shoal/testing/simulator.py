@@ -89,11 +89,13 @@ def simulate(seed: int, *, without: Collection[int] = ()) -> Report:
         raise
 
 
-def repeat_command(seed: int, without: Collection[int] = ()) -> str:
+def repeat_command(seed: int, without: Collection[int] = (), *, clients: bool = False) -> str:
     command = f"make simulate SEED={seed}"
+    arguments = ["--clients"] if clients else []
     if without:
-        numbers = ",".join(str(number) for number in sorted(without))
-        command += f' ARGS="--without {numbers}"'
+        arguments.append("--without " + ",".join(str(number) for number in sorted(without)))
+    if arguments:
+        command += f' ARGS="{" ".join(arguments)}"'
     return f"to see it again: {command}"
 
 
@@ -275,13 +277,16 @@ class Simulation:
         self.run_until(self.clock.now_ms + _CALM * scenario.poll_interval_ms)
         before = self.watcher.generations
         self.start_consumer()
-        limit_ms = scenario.heartbeat_interval_ms + 4 * scenario.poll_interval_ms + 4_000
-        self.run_until(self.clock.now_ms + limit_ms)
+        self.run_until(self.clock.now_ms + self.arrival_limit_ms())
         reason = self.why_not_stable()
         demand(reason is None, "G8", f"an arrival took too long: {reason}")
         rebalances = self.watcher.generations - before
         allowed = 2 if scenario.assignors == ("cooperative-sticky",) else 1
         demand(rebalances <= allowed, "G8", f"{rebalances} rebalances for one arrival")
+
+    def arrival_limit_ms(self) -> int:
+        scenario = self.scenario
+        return scenario.heartbeat_interval_ms + 4 * scenario.poll_interval_ms + 4_000
 
     def _close_all(self) -> None:
         """G11: nothing is left of a group that everybody has left."""
@@ -325,7 +330,10 @@ class Simulation:
         settings = self._settings(number, instance_id)
         self.note(settings.name, "starts")
         self.consumers = [each for each in self.consumers if each.is_alive]
-        self.consumers.append(SimulatedConsumer(self, settings))
+        self.consumers.append(self.new_consumer(settings))
+
+    def new_consumer(self, settings: ConsumerSettings) -> SimulatedConsumer:
+        return SimulatedConsumer(self, settings)
 
     def _settings(self, number: int, instance_id: str | None) -> ConsumerSettings:
         scenario = self.scenario

@@ -1,0 +1,160 @@
+"""Simulations with real clients, on a loop with virtual time.
+
+The same worlds, faults and invariants as in ``simulator.py``, but a consumer here is everything
+that runs in a user's process, and what it says are bytes.
+
+    report = simulate_clients(7)      # raises Violation, which says how to see it again
+
+Rule: nothing of the client is replaced. The loop it runs on makes time pass and connections break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as global_random
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from shoal.testing import swarm
+from shoal.testing.simulated_client import WATCH_EVERY_MS, ClientProcess, SimulatedClient
+from shoal.testing.simulated_engine import ConsumerSettings
+from shoal.testing.simulated_wire import FIRST_PORT, HOST, Desk, Front, MemoryTransport
+from shoal.testing.simulator import Report, Simulation, repeat_command
+from shoal.testing.swarm import Fault, Scenario
+from shoal.testing.virtual_loop import Process, VirtualLoop
+from shoal.wire.apis.offset_fetch import OffsetFetchResponse
+
+
+def simulate_clients(seed: int, *, without: Collection[int] = ()) -> Report:
+    """Run one seed with real clients, leaving out the faults with these numbers.
+
+    Raises:
+        Violation: with notes that say how to repeat the run.
+    """
+    world = scenario(seed)
+    kept = [fault for number, fault in enumerate(swarm.faults(world)) if number not in without]
+    simulation = ClientSimulation(world, kept)
+    try:
+        return simulation.run()
+    except AssertionError as failure:
+        failure.add_note(repeat_command(seed, without, clients=True))
+        failure.add_note("last events:\n  " + "\n  ".join(simulation.notes))
+        raise
+    finally:
+        simulation.end()
+
+
+def scenario(seed: int) -> Scenario:
+    """A seed's world, made smaller: a real client does much more in a second than a model."""
+    world = swarm.scenario(seed)
+    return replace(
+        world,
+        duration_ms=world.duration_ms // 2,
+        members=min(world.members, 3),
+        members_max=4,
+        poll_interval_ms=max(world.poll_interval_ms, 200),
+        produce_interval_ms=400,
+    )
+
+
+class ClientSimulation(Simulation):
+    """A simulation whose consumers are real clients."""
+
+    def __init__(self, scenario: Scenario, faults: Collection[Fault] = ()) -> None:
+        super().__init__(scenario, faults)
+        self.front = Front(self)
+        self.loop = VirtualLoop(self.clock, self._connect)
+        self.loop.set_exception_handler(self._on_loop_error)
+        self._failure: BaseException | None = None
+        self._stop: asyncio.Future[None] | None = None
+        self.started: list[SimulatedClient] = []
+        """Everybody, the dead too: what they were in the middle of is not to be cleared away."""
+        self.clock.at(WATCH_EVERY_MS, self._watch)
+
+    def run(self) -> Report:
+        # The client jitters its pauses; so that runs repeat, the dice are ours for a while.
+        dice = global_random.getstate()
+        global_random.seed(self.scenario.seed)
+        try:
+            return super().run()
+        finally:
+            global_random.setstate(dice)
+
+    def run_until(self, end_ms: int) -> None:
+        before = self.loop.events
+        self._stop = self.loop.create_future()
+        self.clock.at(end_ms, self._stop_now, self._stop)
+        self.loop.run_until_complete(self._stop)
+        self._stop = None
+        self.events += self.loop.events - before
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop_now(self, stop: asyncio.Future[None]) -> None:
+        if not stop.done():
+            stop.set_result(None)
+
+    def fail(self, failure: BaseException) -> None:
+        """Something was seen that must not be; the first one counts."""
+        if self._failure is None:
+            self._failure = failure
+        if self._stop is not None:
+            self._stop_now(self._stop)
+
+    def _on_loop_error(self, _: Any, context: dict[str, Any]) -> None:
+        self.fail(context.get("exception") or AssertionError(context["message"]))
+
+    def end(self) -> None:
+        """Throw away what is left, also of processes that died in the middle of something."""
+        self.loop.set_exception_handler(lambda *_: None)
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.loop.close()
+
+    # --- the network -----------------------------------------------------------------------------
+
+    async def _connect(
+        self, process: Process, protocol_factory: Callable[[], Any], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        assert host == HOST
+        assert isinstance(process, ClientProcess)
+        process.count_connect()
+        node = self.cluster.nodes[port - FIRST_PORT]
+        await asyncio.sleep((self.network.delay() + self.network.delay()) / 1000)
+        if node is self.cluster.leader and not self.cluster.is_up:
+            raise ConnectionRefusedError(f"{host}:{port} is down")
+        protocol = protocol_factory()
+        transport = MemoryTransport(process, protocol, process.on_request)
+        transport.connection = self.network.connect(transport, Desk(self, node))
+        node.connections.append(transport.connection)
+        process.connections.append(transport.connection)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+    def offsets_told(self, name: str, response: OffsetFetchResponse) -> None:
+        for client in self.started:
+            if client.name == name:
+                client.offsets_told(response)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def _produce(self, nothing: None) -> None:
+        super()._produce(nothing)
+        self.front.produced()
+
+    def new_consumer(self, settings: ConsumerSettings) -> Any:
+        self.started.append(SimulatedClient(self, settings))
+        return self.started[-1]
+
+    def arrival_limit_ms(self) -> int:
+        # Between two polls a user processes and commits, and a poll itself may wait.
+        return super().arrival_limit_ms() + self.scenario.heartbeat_interval_ms + 2_000
+
+    def _watch(self, _: None) -> None:
+        for client in self.started:
+            client.check_poll_interval()
+        self.clock.after(WATCH_EVERY_MS, self._watch)
