@@ -168,6 +168,31 @@ def test_columns_seek_pause_and_questions(producer, topic, settings):
     asyncio.run(run())
 
 
+def test_an_interceptor_that_wants_to_be_awaited_is_logged_and_hurts_nobody(
+    producer, topic, settings, caplog
+):
+    producer.send(topic, b"x").result(10)
+
+    class Coroutines:
+        async def on_consume(self, records):
+            return []
+
+        async def on_commit(self, offsets):
+            raise AssertionError("never run")
+
+    async def run():
+        async with AsyncConsumer(**{**settings, "interceptors": [Coroutines()]}) as one:
+            await one.assign([TopicPartition(topic, 0)])
+            records = []
+            while not records:
+                records = await one.poll(5)
+            await one.commit()
+            return records
+
+    assert [record.value for record in asyncio.run(run())] == [b"x"]
+    assert caplog.text.count("plain functions, not coroutine functions") >= 2
+
+
 def test_the_two_faces_have_the_same_methods_with_the_same_arguments():
     from shoal import Consumer
 

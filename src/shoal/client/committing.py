@@ -18,6 +18,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
 from shoal.client.engine import in_caller
 from shoal.client.joining import Membership
+from shoal.client.listening import plain
 from shoal.client.offsets import commit_request, first_error
 from shoal.client.positions import Positions
 from shoal.client.reactions import Reaction, reaction
@@ -275,6 +276,6 @@ class Committer:
 def _guarded(function: Callable[..., Any], *arguments: Any) -> None:
     """An interceptor: what it raises is logged and never passed on."""
     try:
-        function(*arguments)
+        plain(function(*arguments))
     except Exception:
         logger.exception("an interceptor raised")

@@ -6,6 +6,7 @@ the user, interceptors' are logged and never do.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -62,6 +63,16 @@ class Listener:
             await in_caller(method, list(partitions))
 
 
+def plain(result: Any) -> Any:
+    """What an interceptor returned; it is never awaited, for records do not wait for it."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(
+            "the methods of an interceptor are plain functions, not coroutine functions"
+        )
+    return result
+
+
 def intercepted(
     interceptors: Sequence[Any], records: list[Record[Any, Any]]
 ) -> list[Record[Any, Any]]:
@@ -71,7 +82,7 @@ def intercepted(
         if on_consume is None:
             continue
         try:
-            records = list(on_consume(records))
+            records = list(plain(on_consume(records)))
         except Exception:
             logger.exception("an interceptor raised")
     return records
