@@ -125,6 +125,7 @@ class Connection:
         "listener",
         "peer_host",
         "peer_port",
+        "produces",
         "session",
         "sock",
     )
@@ -148,6 +149,8 @@ class Connection:
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.session: object = None
+        # How dispatch recognises the next produce request.
+        self.produces: object = None
         self.client_software = ("", "")
         self.is_closed = False
         self.accepted_at = self.last_active = self.last_write_progress = monotonic()
@@ -391,6 +394,11 @@ class Connection:
             if head.wake is not None and exchange.api_key != head.api_key:
                 head.wake()
         waiting.append(exchange)
+
+    def unexpect(self, exchange: Exchange) -> None:
+        """Take back what was expected last."""
+        assert self._waiting[-1] is exchange
+        self._waiting.pop()
 
     def _deliver(self) -> None:
         if self.is_closed:

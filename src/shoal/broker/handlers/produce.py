@@ -96,20 +96,18 @@ def _append(
 ) -> _Partition:
     if topic is None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _refused(data.index, unknown)
+        return refused(data.index, unknown)
     if topic.is_internal:
-        return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal")
+        return refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal")
     partition = broker.partitions.get(topic, data.index)
     if isinstance(partition, ErrorCode):
-        return _refused(data.index, partition)
+        return refused(data.index, partition)
     if not data.records:
-        return _refused(data.index, ErrorCode.INVALID_RECORD, "there is no record batch")
+        return refused(data.index, ErrorCode.INVALID_RECORD, "there is no record batch")
     appended = partition.append(data.records, broker.now_ms())
     if appended.error is not ErrorCode.NONE:
         broker.counters.errors[appended.error.name] += 1
-        return _refused(
-            data.index, appended.error, appended.detail, start=appended.log_start_offset
-        )
+        return refused(data.index, appended.error, appended.detail, start=appended.log_start_offset)
     result = _accepted(data.index, appended)
     if partition.log.high_watermark < appended.end_offset:
         broker.syncer.register(partition.log, appended.end_offset, stores.expect(result))
@@ -128,7 +126,7 @@ def _accepted(index: int, appended: AppendResult) -> _Partition:
     )
 
 
-def _refused(index: int, code: ErrorCode, detail: str = "", *, start: int = -1) -> _Partition:
+def refused(index: int, code: ErrorCode, detail: str = "", *, start: int = -1) -> _Partition:
     return _Partition(
         index=index,
         error_code=code,
@@ -144,7 +142,7 @@ def refuse(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceRes
             ProduceResponse.TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(data.index, code) for data in topic.partition_data],
+                partition_responses=[refused(data.index, code) for data in topic.partition_data],
             )
             for topic in request.topic_data
         ]
