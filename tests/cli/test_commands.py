@@ -104,6 +104,7 @@ def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) 
         shown = shoal("why", "workers", "--seconds", "1")
         assert shown.returncode == 0, shown.stdout
         assert "Stable, 1 members" in shown.stdout
+        assert "group started (shoal)" in shown.stdout
         watched = shoal("group", "watch", "workers", "--count", "2", "--interval", "0.2", "--json")
         assert json.loads(watched.stdout.splitlines()[0])["text"] == "Stable, 1 members"
         table = shoal("group", "describe", "workers").stdout

@@ -6,9 +6,10 @@ Rule: everything here works on values; ``take`` is the only function that asks a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.types import TopicPartition
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 UNEVEN_FACTOR: Final = 2.0
 STUCK_S: Final = 30.0
+OFTEN_AN_HOUR: Final = 6
+_NO_TROUBLE: Final = (
+    "first seen",
+    "group started",
+    "second round of a cooperative rebalance",
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ def moves(before: Snapshot, now: Snapshot) -> list[tuple[TopicPartition, str, st
 
 
 def diagnose(looks: Sequence[Snapshot]) -> list[Finding]:
-    """What several looks at a group tell, the worst first."""
+    """What several looks at a group tell."""
     last = looks[-1]
     if last.state == "Dead":
         return [Finding("problem", "the group does not exist", "check its name: shoal group list")]
@@ -168,9 +175,13 @@ def diagnose(looks: Sequence[Snapshot]) -> list[Finding]:
         *_commits(looks),
         *_lag_trend(looks),
     ]
-    order = {"problem": 0, "note": 1, "ok": 2}
-    findings.sort(key=lambda finding: order[finding.level])
     return findings or [Finding("ok", "nothing is wrong that can be seen from outside")]
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Problems, then notes, then what is well."""
+    order = {"problem": 0, "note": 1, "ok": 2}
+    return sorted(findings, key=lambda finding: order[finding.level])
 
 
 def _state(looks: Sequence[Snapshot]) -> list[Finding]:
@@ -180,13 +191,18 @@ def _state(looks: Sequence[Snapshot]) -> list[Finding]:
         return [Finding("problem", "nobody is in the group", advice)]
     rebalancing = [look for look in looks if look.state in REBALANCING]
     changed = len({frozenset(look.members) for look in looks}) > 1
-    if len(rebalancing) == len(looks) and looks[-1].at_s - looks[0].at_s >= STUCK_S:
+    span_s = looks[-1].at_s - looks[0].at_s
+    if len(looks) > 1 and len(rebalancing) == len(looks):
+        is_stuck = span_s >= STUCK_S
+        advice = (
+            "a member does not rejoin: look for one that processes longer than "
+            "max.poll.interval.ms between polls, and lower max.poll.records there"
+        )
         return [
             Finding(
-                "problem",
-                f"the group has been in {last.state} for all of {STUCK_S:.0f} s",
-                "a member does not rejoin: look for one that processes longer than "
-                "max.poll.interval.ms between polls, and lower max.poll.records there",
+                "problem" if is_stuck else "note",
+                f"the group was in {last.state} for all of the {span_s:.0f} s we looked",
+                advice if is_stuck else f"look longer: shoal why --seconds {STUCK_S * 2:.0f}",
             )
         ]
     if rebalancing and changed:
@@ -201,6 +217,32 @@ def _state(looks: Sequence[Snapshot]) -> list[Finding]:
     if rebalancing:
         return [Finding("note", f"the group is rebalancing ({last.state})")]
     return [Finding("ok", f"{last.state}, {len(last.members)} members, assignor {last.assignor}")]
+
+
+def diagnose_history(rebalances: Sequence[Mapping[str, Any]], hours: float) -> list[Finding]:
+    """What the rebalances of the last hours tell; rows as of ``shoal.spark.history``."""
+    # The second round belongs to the rebalance before it, and the first starts a group.
+    real = [row for row in rebalances if row["cause"] not in _NO_TROUBLE]
+    if not real:
+        return []
+    causes = Counter(str(row["cause"]) for row in real)
+    cause, count = causes.most_common(1)[0]
+    often = len(real) / max(hours, 0.01) >= OFTEN_AN_HOUR and len(real) >= OFTEN_AN_HOUR
+    expired = sum(bool(row["expired"]) for row in real)
+    what = f"{len(real)} rebalances in the last {hours:g} h, most often: {cause} ({count})"
+    if expired:
+        advice = (
+            f"in {expired} of them a member's session ran out: look for pauses, kills and networks "
+            "there; a larger session.timeout.ms forgives more"
+        )
+    elif often:
+        advice = (
+            "members come and go: give them a group.instance.id if they restart, and use "
+            "cooperative-sticky, so that only what moves stops"
+        )
+    else:
+        advice = ""
+    return [Finding("problem" if often else "note" if expired else "ok", what, advice)]
 
 
 def _load(last: Snapshot) -> list[Finding]:
