@@ -287,19 +287,37 @@ def histories(draw: st.DrawFn) -> Journal:
     return journal
 
 
+def in_parts(journal: Journal, cuts: list[int]) -> list[dict[str, Any]]:
+    """The rebalances, when the log is read up to each cut, and then on."""
+    carried: pa.Table | None = None
+    parts: list[dict[str, Any]] = []
+    for begin, end in pairwise([0, *sorted(cuts), len(journal)]):
+        done = analyse(events_of(journal.records(begin, end)), carried)
+        parts += rebalance_table(done.rebalances).to_pylist()
+        carried = done.carry
+    return parts
+
+
 @pytest.mark.slow
 @given(histories(), st.lists(st.integers(0, 40), max_size=3))
 def test_a_log_read_in_parts_tells_the_same_as_in_one(journal: Journal, cuts: list[int]) -> None:
     whole = rebalances(journal)
-    carried: pa.Table | None = None
-    parts: list[dict[str, Any]] = []
-    edges = [0, *sorted(min(cut, len(journal)) for cut in cuts), len(journal)]
-    for begin, end in pairwise(edges):
-        done = analyse(events_of(journal.records(begin, end)), carried)
-        parts += rebalance_table(done.rebalances).to_pylist()
-        carried = done.carry
+    parts = in_parts(journal, [min(cut, len(journal)) for cut in cuts])
     # The pause ends with a commit that a stream has not seen yet.
     for row in [*whole, *parts]:
         del row["pause_ms"]
     order = lambda row: (row["group"], row["at"], row["generation"])  # noqa: E731
     assert sorted(parts, key=order) == sorted(whole, key=order)
+
+
+def test_what_was_taken_and_when_was_committed_is_carried_on() -> None:
+    cooperative = Journal()
+    cooperative.generation("g", 1, {"a": ALL}, 0)
+    cooperative.generation("g", 2, {"a": ALL[:2], "b": []}, 5)
+    cooperative.generation("g", 3, {"a": ALL[:2], "b": ALL[2:]}, 6)
+    assert in_parts(cooperative, [1, 2])[-1]["cause"] == SECOND_ROUND
+    expired = Journal()
+    two_members(expired)
+    commit_every_second(expired, 11, 15, 2)
+    expired.generation("g", 3, {"a": ALL}, 26)
+    assert in_parts(expired, [len(expired) - 1])[-1]["cause"] == "member expired"

@@ -122,7 +122,31 @@ def batch_of(pairs: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
 def test_the_fast_path_and_the_codec_agree(
     pairs: list[tuple[bytes | None, bytes | None]], cut: int
 ) -> None:
-    batch = batch_of(pairs).slice(cut)
+    agree(batch_of(pairs).slice(cut))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16))])
+def test_they_agree_on_every_byte_that_is_wrong(version: int, topic_id: bytes) -> None:
+    key = encode_key(OffsetCommitKey(group="g", topic="orders", partition=3))
+    plain = OffsetCommitValue(
+        offset=7, leader_epoch=1, metadata="me", commit_timestamp=5, topic_id=topic_id
+    )
+    value = encode_value(plain, version)
+    pairs = [(key, value[:end]) for end in range(len(value))] + [(key, value + b"\x00")]
+    for byte in (0, 1, 2, 0x7F, 0x80, 0xFF):
+        pairs += [(key, changed(value, place, byte)) for place in range(len(value))]
+        pairs += [(changed(key, place, byte), value) for place in range(2, len(key))]
+    agree(batch_of(pairs))
+
+
+def changed(data: bytes, place: int, byte: int) -> bytes:
+    return data[:place] + bytes([byte]) + data[place + 1 :]
+
+
+def agree(batch: pa.RecordBatch) -> None:
+    """The fast path and the codec give the same rows, and refuse the same."""
     decoded = decode_commits(batch)
     expected, refused = [], []
     for key, value, partition, offset, _ in zip(*(c.to_pylist() for c in batch), strict=True):
@@ -135,6 +159,8 @@ def test_the_fast_path_and_the_codec_agree(
             continue
         if row is not None and row["commit_time"] is not None:
             row["commit_time"] = wrapped(row["commit_time"])
+        if row is not None and row["expire_time"] is not None:
+            row["expire_time"] = wrapped(row["expire_time"])
         if row is not None:
             expected.append({**row, "log_partition": partition, "log_offset": offset})
     found = [{k: v for k, v in row.items() if k != "log_time"} for row in shown(decoded.commits)]

@@ -115,7 +115,7 @@ def _read_keys(cells: Cells) -> _Keys:
     topic_at = start + 4 + np.maximum(group_length, 0)
     topic_length = cells.integers(topic_at, ">i2")
     whole = (length >= 10) & (group_length >= 0) & (topic_at - start + 6 <= length)
-    whole &= (topic_length >= 0) & (topic_at - start + 2 + topic_length + 4 == length)
+    whole &= topic_at - start + 2 + topic_length + 4 == length
     group_length, topic_length = (np.where(whole, n, 0) for n in (group_length, topic_length))
     group, groups_fit = cells.texts(np.where(whole, start + 4, 0), group_length)
     topic, topics_fit = cells.texts(np.where(whole, topic_at + 2, 0), topic_length)
