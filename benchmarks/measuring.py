@@ -2,7 +2,7 @@
 
 Rule: our code and its peer are measured in the same run, interleaved, and only ratios are claimed.
 A benchmark is a module with ``main(arguments)``; ``python -m benchmarks NAME`` runs it and
-``python -m benchmarks`` runs them all. ``--json FILE`` appends the rows for the docs.
+``python -m benchmarks`` runs them all. ``--json FILE`` keeps the rows for the docs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Report:
         print(_line(row), flush=True)
 
     def finish(self, json_file: str | None = None) -> None:
-        """Print where this was measured; append everything to ``json_file`` if given."""
+        """Print where this was measured; keep it in ``json_file`` in place of an earlier run."""
         print(f"  on {machine()}; {', '.join(versions(self.packages))}")
         if json_file:
             entry = {
@@ -62,8 +62,10 @@ class Report:
                 "versions": versions(self.packages),
                 "rows": [{**asdict(row), "ratio": row.ratio} for row in self.rows],
             }
-            with Path(json_file).open("a") as out:
-                out.write(json.dumps(entry) + "\n")
+            path = Path(json_file)
+            lines = path.read_text().splitlines() if path.exists() else []
+            kept = [line for line in lines if json.loads(line)["name"] != self.name]
+            path.write_text("\n".join([*kept, json.dumps(entry)]) + "\n")
 
 
 def _line(row: Row) -> str:

@@ -1,7 +1,7 @@
 """Writes docs/benchmarks.md from the kept results: ``python -m docs.generate_benchmarks``.
 
-``python -m benchmarks --json benchmarks/results.jsonl`` appends a line per benchmark; the last of
-each name counts. Nothing on the page is typed by hand but the words around it.
+``python -m benchmarks --json benchmarks/results.jsonl`` keeps a line per benchmark. Nothing on the
+page is typed by hand but the words around it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,21 @@ from shoal.drawing import FAINT, INK, Canvas, color_of
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results.jsonl"
 TARGET = ROOT / "docs" / "benchmarks.md"
-PICTURE = ROOT / "docs" / "pictures" / "benchmarks.svg"
+PICTURES = ROOT / "docs" / "pictures"
+AREAS = {
+    "assign": ("Assignors", "Apache Kafka's own classes run in a warm JVM beside ours."),
+    "group": ("Groups", "The coordinator and the simulator are pure: seconds are of CPU."),
+    "simulator": ("Groups", ""),
+    "broker": ("Broker", "Apache Kafka 4.3 (KRaft, one node) on the same machine, in turns."),
+    "client": ("Client", "Every client reads and writes the same topic of the same broker."),
+    "spark": ("Spark", "Spark's own Kafka connector in the same Spark on the same broker."),
+    "history": ("Spark", ""),
+    "log": ("Log", "Per second of CPU, and durable acknowledgements by the clock."),
+    "records": ("Records", "Batches of Kafka's format to Arrow and back, CRC checked."),
+    "wire": ("Wire", "Messages to bytes and back."),
+    "lab": ("Lab", ""),
+}
+"""Where a benchmark stands on the page, by the first word of its name."""
 
 INTRODUCTION = """# Benchmarks
 
@@ -31,8 +45,6 @@ make bench
 
 A ratio above 1 means better than the peer, whichever direction is better. Where a goal is not met,
 the number says so: nothing was left out.
-
-![Ratios to the peer](pictures/benchmarks.svg)
 """
 
 
@@ -45,16 +57,48 @@ def results() -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
+def by_area() -> dict[str, dict[str, dict[str, Any]]]:
+    """The results by title of their area, in the order of the page."""
+    found: dict[str, dict[str, dict[str, Any]]] = {title: {} for title, _ in AREAS.values()}
+    for name, entry in results().items():
+        found[AREAS[name.partition("_")[0]][0]][name] = entry
+    return {title: entries for title, entries in found.items() if entries}
+
+
 def page() -> str:
     """The page as text."""
     parts = [INTRODUCTION]
-    for name, entry in results().items():
-        parts += [f"## {name}", "", f"`python -m benchmarks {name}` on {entry['machine']};"]
+    for title, entries in by_area().items():
+        parts += [f"## {title}", ""]
+        parts += [f"{text}\n" for one, text in AREAS.values() if one == title and text]
+        if _ratios(entries):
+            parts += [f"![{title}: ratios to the peer](pictures/{_file(title)})", ""]
+        parts += _tables(entries)
+    return "\n".join(parts)
+
+
+def _tables(entries: dict[str, dict[str, Any]]) -> list[str]:
+    parts = []
+    for name, entry in entries.items():
+        parts += [f"### {name}", "", f"`python -m benchmarks {name}` on {entry['machine']};"]
         parts += [f"{', '.join(entry['versions'])}.", ""]
         parts += ["| what | Shoal | peer | ratio | goal |", "|---|---|---|---|---|"]
         parts += [_row(row) for row in entry["rows"]]
         parts.append("")
-    return "\n".join(parts)
+    return parts
+
+
+def _file(title: str) -> str:
+    return f"benchmarks-{title.lower()}.svg"
+
+
+def _ratios(entries: dict[str, dict[str, Any]]) -> list[tuple[int, str, float]]:
+    return [
+        (index, row["what"], row["ratio"])
+        for index, entry in enumerate(entries.values())
+        for row in entry["rows"]
+        if row["ratio"]
+    ]
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -68,14 +112,9 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def picture() -> str:
+def picture(entries: dict[str, dict[str, Any]]) -> str:
     """Every ratio as a bar on a logarithmic scale, one colour a benchmark."""
-    rows = [
-        (index, f"{entry['name']}: {row['what']}", row["ratio"])
-        for index, entry in enumerate(results().values())
-        for row in entry["rows"]
-        if row["ratio"]
-    ]
+    rows = _ratios(entries)
     left, width, height = 430, 420, 14
     canvas = Canvas(left + width + 70, 40 + height * len(rows))
     for power in range(5):
@@ -92,9 +131,11 @@ def picture() -> str:
 
 
 def main() -> None:
-    """Write page and picture."""
+    """Write page and pictures."""
     TARGET.write_text(page())
-    PICTURE.write_text(picture())
+    for title, entries in by_area().items():
+        if _ratios(entries):
+            (PICTURES / _file(title)).write_text(picture(entries))
 
 
 if __name__ == "__main__":

@@ -131,3 +131,9 @@ def test_the_file_map_is_current() -> None:
     from docs.generate_file_map import TARGET, page
 
     assert TARGET.read_text() == page(), "run: python -m docs.generate_file_map"
+
+
+def test_the_benchmarks_page_shows_the_kept_results() -> None:
+    from docs.generate_benchmarks import TARGET, page
+
+    assert TARGET.read_text() == page(), "run: python -m docs.generate_benchmarks"
