@@ -70,6 +70,15 @@ def test_a_report_for_people_has_tables_and_a_picture(
     assert (tmp_path / "fleet.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_report_needs_neither_spark_nor_java(shoal: Run, happened: str, tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "pyspark.py").write_text("raise ImportError('not here')")
+    bare = {"PYTHONPATH": str(tmp_path / "hidden"), "PATH": str(tmp_path), "JAVA_HOME": ""}
+    done = shoal("fleet", "report", env=bare)
+    assert done.returncode == 0, done.stderr
+    assert happened in done.stdout
+
+
 def test_a_group_that_was_not_asked_for_is_left_out(shoal: Run, happened: str) -> None:
     report = json.loads(shoal("fleet", "report", "--json", "-g", "nobody").stdout)
     assert (report["groups"], report["rebalances"], report["lag"]) == ([], [], [])
