@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal.cli.output import confirm_or_stop, print_json, print_table, text_of
+from shoal.cli.output import confirm_or_stop, print_json, print_table, progress, text_of
 from shoal.errors import ShoalError
 from shoal.log import dumping, inspection, repair
 from shoal.log.directory import OFFSETS_TOPIC
@@ -208,16 +208,18 @@ def verify(
     Exit code: 0 all ok, 3 a torn tail, 4 corruption, 5 something unsupported, 1 cannot be read.
     """
     worst, rows = Status.OK, []
-    for verdict in inspection.verify(inspection.look_at(path)):
-        worst = max(worst, verdict.status, key=_WORST_LAST.index)
-        if quiet and verdict.status is Status.OK:
-            continue
-        row = verdict._asdict() | {"status": verdict.status.value}
-        row["damages"] = [damage._asdict() for damage in verdict.damages]
-        if as_json:
-            print_json(row)
-        else:
-            rows.append(row)
+    with progress("checking", None, unit="files", is_shown=not as_json) as advance:
+        for verdict in inspection.verify(inspection.look_at(path)):
+            advance(1)
+            worst = max(worst, verdict.status, key=_WORST_LAST.index)
+            if quiet and verdict.status is Status.OK:
+                continue
+            row = verdict._asdict() | {"status": verdict.status.value}
+            row["damages"] = [damage._asdict() for damage in verdict.damages]
+            if as_json:
+                print_json(row)
+            else:
+                rows.append(row)
     if not as_json and rows:
         columns = ["path", "status", "position", "batches", "records", "detail"]
         table = [[row[name] if row[name] != 0 else None for name in columns] for row in rows]
