@@ -12,6 +12,7 @@ without any rebalance is the yardstick.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import subprocess
@@ -65,7 +66,7 @@ def _rows(
     whats = (
         "longest gap of partitions that stay",
         "longest gap without a rebalance",
-        "third process started to its first record",
+        "third member constructed to its first record",
     )
     for index, what in enumerate(whats):
         a, b = (median(one[index] for one in side) * 1000 for side in (ours, theirs))
@@ -91,13 +92,12 @@ def _one_join(servers: str, contestant: str) -> tuple[float, float, float]:
         for one in (quick, busy):
             _line(one)
         time.sleep(2 * BUSY_S)  # whatever their own joining began has ended
-        joined = time.monotonic()
         with _process(servers, topic, contestant) as third:
-            reading = float(_line(third))
+            joined, reading = map(float, _line(third).split())
             time.sleep(0.5)
             # Before the third leaves: its leaving is another rebalance.
             arrivals: Arrivals = json.loads(_ask(quick, "report"))
-    until = max(reading, joined) + 0.4
+    until = reading + 0.4
     after = {partition for at, partition in arrivals if at > until - 0.2}
     before = [(at, p) for at, p in arrivals if joined - 0.9 < at < joined]
     during = [(at, p) for at, p in arrivals if joined - 0.1 < at < until]
@@ -174,6 +174,8 @@ def _ask(process: subprocess.Popen[str], word: str) -> str:
 def _member(servers: str, topic: str, contestant: str, busy_s: str) -> None:
     """Read until stdin ends; say when the first records came, and on request all arrivals."""
     client, _, assignor = contestant.partition(" ")
+    importlib.import_module({"shoal": "shoal.client.consumer"}.get(client, "confluent_kafka"))
+    began = time.monotonic()
     poll, close = _MEMBERS[client](servers, topic, assignor)
     asked, ended = threading.Event(), threading.Event()
 
@@ -191,7 +193,7 @@ def _member(servers: str, topic: str, contestant: str, busy_s: str) -> None:
         arrivals += [(now, partition) for partition in partitions]
         if not is_ready and arrivals:
             is_ready = True
-            print(arrivals[0][0], flush=True)
+            print(began, arrivals[0][0], flush=True)
         if asked.is_set():
             asked.clear()
             print(json.dumps(arrivals), flush=True)

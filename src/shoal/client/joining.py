@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 # The member watches the time of its requests itself; this only ends what it has forgotten.
 _FORGOTTEN_S = 24 * 3600.0
 _COMMIT_PATIENCE_S = 0.05
+# Having given partitions up, a cooperative member joins again in the same poll: others wait for it.
+_ROUNDS_PER_POLL = 3
 _NAME_PATIENCE_S = 1.0
 
 Callback = Callable[[Revoked | Assigned | Lost], Awaitable[None]]
@@ -117,7 +119,10 @@ class Membership:
         Raises:
             ShoalError: what the group, or a listener, has to say to the user.
         """
-        await self.run(self.perform(self.member.poll(self.now_ms)), callback, commit_all)
+        for _ in range(_ROUNDS_PER_POLL):
+            await self.run(self.perform(self.member.poll(self.now_ms)), callback, commit_all)
+            if not self.member.wants_poll:
+                return
 
     async def run(self, step: Step | None, callback: Callback, commit_all: CommitAll) -> None:
         has_committed = False
