@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from shoal import Producer
 from shoal.cli.log import app
 from shoal.errors import CorruptDataError, DataDirectoryInUseError, StorageError
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.results import Origin
 from shoal.records.batch import encode_batch
+from shoal.testing.broker import Broker
 from shoal.types import TopicPartition
 from shoal.wire.offsets_topic import (
     GroupMetadataKey,
@@ -352,3 +354,18 @@ def test_a_directory_in_use_is_not_mended(data: Path) -> None:
 
 def test_repair_wants_a_whole_data_directory(data: Path) -> None:
     assert shoal_log("repair", str(data / "orders-0")).exit_code == 2
+
+
+@pytest.mark.slow
+def test_the_directory_of_a_broker_is_verified_with_every_partition(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with Broker(data_dir=directory, topics={"orders": 2}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("orders", b"x", partition=1).result(10)
+    assert (directory / "audit.log").exists()  # ends like a segment, and is none
+    shown = shoal_log("verify", str(directory), "--json")
+    assert shown.exit_code == 0, shown.stdout
+    segments = [row["path"] for row in rows(shown) if row["records"]]
+    assert segments == ["orders-1/00000000000000000000.log"]
+    dumped = rows(shoal_log("dump", "--records", str(directory), "--json"))
+    assert [row["value"] for row in dumped] == ["x"]

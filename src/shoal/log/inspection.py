@@ -111,7 +111,9 @@ def look_at(path: str) -> Target:
         partition = Partition("", partition_of((parent or above.root).rpartition("/")[2]))
         return Target(above, [partition], name, is_data_directory=False)
     disk = OsDisk(path, read_only=True)
-    if _holds_segments(disk.list()):
+    # A broker may keep a file of its own beside the partitions that ends like a segment.
+    is_marked = disk.stat(META_PROPERTIES) is not None
+    if not is_marked and _holds_segments(disk.list()):
         partition = Partition("", partition_of(disk.root.rpartition("/")[2]))
         return Target(disk, [partition], None, is_data_directory=False)
     partitions = [
@@ -119,7 +121,7 @@ def look_at(path: str) -> Target:
         for one in disk.list()
         if one.kind == "directory" and _holds_segments(disk.list(one.name))
     ]
-    if not partitions and disk.stat(META_PROPERTIES) is None:
+    if not partitions and not is_marked:
         raise StorageError(f"{path} holds no log: neither segments nor partition directories")
     return Target(disk, partitions, None, is_data_directory=True)
 
