@@ -359,9 +359,11 @@ def test_repair_wants_a_whole_data_directory(data: Path) -> None:
 @pytest.mark.slow
 def test_the_directory_of_a_broker_is_verified_with_every_partition(tmp_path: Path) -> None:
     directory = tmp_path / "data"
-    with Broker(data_dir=directory, topics={"orders": 2}) as broker:
-        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.send("orders", b"x", partition=1).result(10)
+    with (
+        Broker(data_dir=directory, topics={"orders": 2}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        producer.send("orders", b"x", partition=1).result(10)
     assert (directory / "audit.log").exists()  # ends like a segment, and is none
     shown = shoal_log("verify", str(directory), "--json")
     assert shown.exit_code == 0, shown.stdout
