@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal import Producer
+from shoal import Admin, Producer
 from shoal.cli.log import app
 from shoal.errors import CorruptDataError, DataDirectoryInUseError, StorageError
 from shoal.log.config import Durability, LogConfig
@@ -360,9 +360,11 @@ def test_repair_wants_a_whole_data_directory(data: Path) -> None:
 def test_the_directory_of_a_broker_is_verified_with_every_partition(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with (
-        Broker(data_dir=directory, topics={"orders": 2}) as broker,
+        Broker(data_dir=directory) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
         Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
+        admin.create_topic("orders", partitions=2)
         producer.send("orders", b"x", partition=1).result(10)
     assert (directory / "audit.log").exists()  # ends like a segment, and is none
     shown = shoal_log("verify", str(directory), "--json")
