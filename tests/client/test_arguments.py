@@ -14,6 +14,7 @@ from shoal import (
     Consumer,
     OffsetAndMetadata,
     Producer,
+    RangeReader,
     RebalanceListener,
     TopicPartition,
 )
@@ -21,7 +22,7 @@ from shoal.client.arguments import checks_arguments
 
 T0 = TopicPartition("t", 0)
 NOBODY = "127.0.0.1:1"
-CLIENTS = [Consumer, AsyncConsumer, Producer, Admin]
+CLIENTS = [Consumer, AsyncConsumer, Producer, Admin, RangeReader]
 
 
 def parameters():
@@ -48,6 +49,7 @@ FITTING = {
     "Mapping[TopicPartition, int]": {T0: 0},
     "Mapping[TopicPartition, int | str]": {T0: "earliest"},
     "Mapping[TopicPartition, OffsetAndMetadata | int]": {T0: 0},
+    "Ranges": {T0: (0, 1)},
     "Mapping[str, int]": {"t": 2},
     "Mapping[str, str | None]": {"retention.ms": "1"},
     "pa.RecordBatch | pa.Table": pa.table({"value": [b"x"]}),
@@ -154,6 +156,21 @@ def test_a_time_that_cannot_be_waited_is_refused(consumer, seconds):
 def test_a_poll_for_no_records_is_refused(consumer):
     with pytest.raises(ValueError, match="max_records=0"):
         consumer.poll(max_records=0)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_properties_that_are_no_mapping_are_refused(client):
+    if client is not RangeReader:
+        with pytest.raises(TypeError, match="properties must be a dict, not list"):
+            client.from_properties(["bootstrap.servers"])
+
+
+def test_a_range_is_two_numbers():
+    with RangeReader(bootstrap_servers=NOBODY) as reader:
+        with pytest.raises(TypeError, match=r"ranges\[t-0\] must be \(start, end\), not 5"):
+            reader.read({T0: 5})
+        with pytest.raises(TypeError, match="each key of ranges must be a TopicPartition, not 't'"):
+            reader.read({"t": (0, 1)})
 
 
 def test_a_refused_call_changes_nothing(consumer):

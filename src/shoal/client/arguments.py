@@ -101,6 +101,13 @@ def _mapping(key: _Check, one: _Check, wanted: str) -> _Check:
     return check
 
 
+def _range(name: str, value: Any) -> str | None:
+    match value:
+        case (int(), int()):
+            return None
+    return f"{name} must be (start, end), {_named(value)}"
+
+
 def _topics(name: str, value: Any) -> str | None:
     if isinstance(value, str | re.Pattern):
         return None
@@ -136,6 +143,8 @@ _CHECKS: Final[dict[str, _Check]] = {
     "RebalanceListener | Any": _listener,
     "CommitCallback": _callable,
     "Offsets": _mapping(_partition, _offset, "TopicPartition to OffsetAndMetadata"),
+    "Ranges": _mapping(_partition, _range, "TopicPartition to (start, end)"),
+    "Sequence[str]": _many(_string, "strings"),
     "Mapping[TopicPartition, int]": _mapping(_partition, _number, "TopicPartition to int"),
     "Mapping[TopicPartition, int | str]": _mapping(
         _partition, _end_or_time, "TopicPartition to a time or an end"

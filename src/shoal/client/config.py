@@ -149,6 +149,8 @@ class ConnectionConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
         """A config from Kafka's dotted names; values may be strings, as in a properties file."""
+        if not isinstance(properties, Mapping):
+            raise TypeError(f"properties must be a dict, not {type(properties).__name__}")
         types = {field.name: str(field.type) for field in fields(cls)}
         dotted = {name.replace("_", "."): name for name in types}
         dotted |= {name: ours for name, ours in _OTHER_NAMES.items() if ours in types}

@@ -17,10 +17,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
+from shoal.client.arguments import checks_arguments
 from shoal.client.cluster import Cluster
-from shoal.client.config import AdminConfig, ConnectionConfig
+from shoal.client.config import AdminConfig, ConnectionConfig, config_of
 from shoal.client.connection import Versioned
 from shoal.client.engine import Engine
 from shoal.client.fetch_session import SessionRequest
@@ -28,6 +29,7 @@ from shoal.client.fetching import Wanted, fetch_request, fetch_version
 from shoal.client.links import Lane, Links
 from shoal.client.reactions import Reaction, reaction
 from shoal.client.security import tls_context
+from shoal.client.settings import ConnectionSettings
 from shoal.client.timing import Backoff, Deadline
 from shoal.errors import (
     ConnectionFailedError,
@@ -55,6 +57,7 @@ _ANSWERS_AHEAD: Final = 1
 _MIB: Final = 1024 * 1024
 
 
+@checks_arguments()
 class RangeReader:
     """Reads ranges; keeps its connections between reads. Safe to use from several threads.
 
@@ -65,10 +68,10 @@ class RangeReader:
                 ...
     """
 
-    def __init__(self, config: ConnectionConfig | None = None, **settings: Any) -> None:
-        if config is not None and settings:
-            raise TypeError("give a config or settings, not both")
-        self.config = config or AdminConfig.from_settings(settings)
+    def __init__(
+        self, config: ConnectionConfig | None = None, **settings: Unpack[ConnectionSettings]
+    ) -> None:
+        self.config = config_of("RangeReader", ConnectionConfig, config, settings)
         self._engine = Engine("shoal-ranges")
         try:
             self._cluster = self._engine.call(_connect(self.config))
@@ -77,7 +80,7 @@ class RangeReader:
             raise
 
     @classmethod
-    def shared(cls, **settings: Any) -> RangeReader:
+    def shared(cls, **settings: Unpack[ConnectionSettings]) -> RangeReader:
         """The reader this process keeps for these settings; made when first asked for.
 
         Connections and metadata stay warm from task to task. Do not close it.
