@@ -271,6 +271,23 @@ def test_a_client_certificate_gives_the_name(certificates):
             assert names[0].startswith("User:CN=reports")
 
 
+def test_an_authority_that_was_taken_out_is_not_trusted_after_a_reload(certificates, tmp_path):
+    trusted = tmp_path / "clients.pem"
+    certificates.authority.cert_pem.write_to_path(str(trusted))
+    context = client_context(certificates)
+    certificates.authority.issue_cert("reports.example").configure_cert(context)
+    listener = tls_listener(certificates, client_ca_file=str(trusted))
+    with Broker(listeners=(listener,)) as broker:
+        with TlsClient(broker.port, context) as client:
+            assert client.ask(ALL).brokers
+        trustme.CA().cert_pem.write_to_path(str(trusted))
+        broker.on_loop(lambda live: live.reload_certificates())
+        refused = TlsClient(broker.port, context)
+        with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+            refused.ask(ALL)
+        refused.sock.close()
+
+
 def test_sasl_inside_tls(certificates):
     listener = tls_listener(certificates, sasl=("SCRAM-SHA-512",))
     context = client_context(certificates)

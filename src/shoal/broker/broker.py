@@ -408,14 +408,15 @@ class Broker:
 
     def reload_certificates(self) -> None:
         """Read certificates again; open connections keep theirs."""
-        from shoal.broker.tls import load
+        from shoal.broker.tls import context_for
         from shoal.errors import ConfigError
 
         for listener in self.listeners:
             if listener.tls is None:
                 continue
             try:
-                load(listener.tls, listener.config)
+                # A new context, all or nothing: an authority that was taken out is not trusted.
+                listener.tls = context_for(listener.config)
             except ConfigError as error:
                 logger.error("keeping the old certificate: %s", error)
             else:

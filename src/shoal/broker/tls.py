@@ -1,4 +1,4 @@
-"""TLS for a listener: the context, its reload, and the name in a client's certificate.
+"""TLS for a listener: its context, and the name in a client's certificate.
 
 Rule: TLS 1.2 or newer and the standard library's defaults; nothing about ciphers is decided
 here.
@@ -31,12 +31,11 @@ def context_for(listener: Listener) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load(context, listener)
+    _load(context, listener)
     return context
 
 
-def load(context: ssl.SSLContext, listener: Listener) -> None:
-    """Read the files (again): new connections use the new certificate, old ones go on."""
+def _load(context: ssl.SSLContext, listener: Listener) -> None:
     assert listener.certificate_file is not None
     try:
         context.load_cert_chain(listener.certificate_file, listener.key_file)

@@ -1,0 +1,76 @@
+"""The audit log: who may read it, what it leaves out, and that nobody can fill a disk with it."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from shoal.broker import audit as audit_module
+from shoal.broker.audit import Audit
+
+
+def lines(path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """A clock of whole seconds that stands still until it is set."""
+    now = [100.0]
+    monkeypatch.setattr(audit_module, "monotonic", lambda: now[0])
+    return now
+
+
+def test_an_event_is_a_line_of_json_that_only_the_owner_reads(tmp_path):
+    audit = Audit(tmp_path)
+    audit("topic created", user="User:ann", topic="orders", count=3)
+    audit.close()
+    (line,) = lines(tmp_path / "audit.log")
+    assert line.pop("time").endswith("Z")
+    assert line == {"event": "topic created", "user": "User:ann", "topic": "orders", "count": 3}
+    assert stat.S_IMODE((tmp_path / "audit.log").stat().st_mode) == 0o600
+
+
+def test_texts_are_cut_and_cannot_break_a_line(tmp_path):
+    audit = Audit(tmp_path)
+    audit("request refused", reason="a\nb\x1b[31m" + "x" * 1000)
+    audit.close()
+    (line,) = lines(tmp_path / "audit.log")
+    assert line["reason"].startswith("a\nb")
+    assert len(line["reason"]) == 201
+    assert "\x1b" not in (tmp_path / "audit.log").read_text()
+
+
+def test_a_flood_is_counted_and_not_written(tmp_path, second):
+    audit = Audit(tmp_path)
+    for _ in range(1000):
+        audit("frame refused", peer="10.0.0.1")
+    assert len(lines(tmp_path / "audit.log")) == 100
+    second[0] += 1
+    audit("frame refused", peer="10.0.0.1")
+    audit.close()
+    *_, told, last = lines(tmp_path / "audit.log")
+    assert (told["event"], told["count"]) == ("lines suppressed", 900)
+    assert last["event"] == "frame refused"
+
+
+def test_a_full_file_is_put_aside_once(tmp_path, second, monkeypatch):
+    monkeypatch.setattr(audit_module, "_FILE_MAX_BYTES", 300)
+    audit = Audit(tmp_path)
+    for turn in range(20):
+        second[0] += 1
+        audit("frame refused", turn=turn)
+    audit.close()
+    kept = [line["turn"] for line in lines(tmp_path / "audit.log.1")]
+    if (tmp_path / "audit.log").exists():
+        kept += [line["turn"] for line in lines(tmp_path / "audit.log")]
+    assert kept == list(range(kept[0], 20))
+    assert {path.name for path in tmp_path.iterdir()} <= {"audit.log", "audit.log.1"}
+
+
+def test_without_a_directory_nothing_is_written():
+    audit = Audit(None)
+    audit("frame refused")
+    audit.close()
