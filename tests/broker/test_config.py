@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from shoal.broker.config import BrokerConfig, Listener, from_toml, parse_address
+from shoal.broker.config import (
+    BrokerConfig,
+    GroupSettings,
+    Limits,
+    Listener,
+    TopicDefaults,
+    from_toml,
+    parse_address,
+)
 from shoal.errors import ConfigError
 
 
@@ -118,3 +129,20 @@ def test_addresses():
     for wrong in ("", "host", "host:port", "a:b:c", "[::1]"):
         with pytest.raises(ConfigError):
             parse_address(wrong)
+
+
+@pytest.mark.parametrize("page", ["serve.md", "secure.md"])
+def test_the_files_in_the_documentation_are_valid(page):
+    text = (Path(__file__).parents[2] / "docs" / "howto" / page).read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        from_toml(block).checked()
+
+
+def test_every_setting_is_explained():
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
+    for part in (Listener, Limits, GroupSettings, TopicDefaults, BrokerConfig):
+        section = text.partition(f"### {part.__name__}\n")[2].partition("\n### ")[0]
+        for name in part._fields:
+            assert re.search(rf"^\| `{name}` \|.*\| \S.* \|$", section, re.MULTILINE), name
