@@ -17,33 +17,44 @@ Real clients against our broker, one row per check. Written by the tests themsel
 could not run says why. The tests that other projects have of their own are on
 [a page of their own](conformance-suites.md).
 
-A dash: the check does not exist for that client, because it is about a tool or about several
-clients at once.
+A dash: there is no such check for that client, because it is about something only others have.
+
+"""
+
+
+_MIXED_HEAD: Final = """
+## Mixed groups
+
+Members of several clients in one group; the first leads it.
 
 """
 
 
 def read_table(path: Path) -> dict[tuple[str, str], str]:
-    """The outcomes in a table written before, so that a partial run updates its own cells."""
+    """The outcomes on a page written before, so that a partial run updates its own cells."""
     if not path.exists():
         return {}
     lines = path.read_text().splitlines()
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
-    ]
     notes = {
         line.split(")", 1)[0][1:]: line.split(") ", 1)[1]
         for line in lines
         if line[:1] == "(" and line[1:2].isdigit()
     }
-    found = {}
-    clients = [_without_version(title) for title in rows[0][1:]]
-    for check, *cells in rows[2:]:
-        for client, cell in zip(clients, cells, strict=True):
+    found: dict[tuple[str, str], str] = {}
+    clients: list[str] = []
+    for line in lines:
+        if line[:1] != "|" or line[:4] == "|---":
+            continue
+        first, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if first in ("check", "members"):
+            is_mixed = first == "members"
+            clients = [_without_version(title) for title in cells]
+            continue
+        for title, cell in zip(clients, cells, strict=True):
             if cell.startswith("not run ("):
                 cell = f"not run: {notes[cell[9:-1]]}"
             if cell != "-":
-                found[check, client] = cell
+                found[(title, first) if is_mixed else (first, title)] = cell
     return found
 
 
@@ -53,32 +64,41 @@ def _without_version(title: str) -> str:
 
 
 def write_table(path: Path, outcomes: dict[tuple[str, str], str]) -> None:
+    """Checks down, clients across; groups of several clients have a table of their own."""
     outcomes = read_table(path) | outcomes
-    clients = sorted({client for _, client in outcomes})
-    checks = sorted({check for check, _ in outcomes})
     notes: list[str] = []
-    rows = []
-    for check in checks:
-        cells = []
-        for client in clients:
-            cell = outcomes.get((check, client), "-")
-            if cell.startswith("not run: "):
-                reason = cell.removeprefix("not run: ")
-                if reason not in notes:
-                    notes.append(reason)
-                cell = f"not run ({notes.index(reason) + 1})"
-            cells.append(cell)
-        rows.append("| " + " | ".join([check, *cells]) + " |")
-    titles = [f"{client} {_version(client)}".strip() for client in clients]
-    lines = ["| check | " + " | ".join(titles) + " |", "|---" * (len(clients) + 1) + "|", *rows]
-    text = _HEAD + "\n".join(lines) + "\n"
+    alone = {key: cell for key, cell in outcomes.items() if ", " not in key[1]}
+    mixed = {(who, check): cell for (check, who), cell in outcomes.items() if ", " in who}
+    text = _HEAD + _table("check", alone, notes)
+    if mixed:
+        text += _MIXED_HEAD + _table("members", mixed, notes)
     if notes:
         text += "\n" + "\n".join(f"({n}) {reason}" for n, reason in enumerate(notes, 1)) + "\n"
     path.write_text(text)
 
 
+def _table(corner: str, outcomes: dict[tuple[str, str], str], notes: list[str]) -> str:
+    """Markdown; the reasons of what did not run are added to ``notes``."""
+    columns = sorted({column for _, column in outcomes})
+    titles = [f"{column} {_version(column)}".strip() for column in columns]
+    lines = [f"| {corner} | " + " | ".join(titles) + " |", "|---" * (len(columns) + 1) + "|"]
+    for row in sorted({row for row, _ in outcomes}):
+        cells = [_cell(outcomes.get((row, column), "-"), notes) for column in columns]
+        lines.append("| " + " | ".join([row, *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: str, notes: list[str]) -> str:
+    if not cell.startswith("not run: "):
+        return cell
+    reason = cell.removeprefix("not run: ")
+    if reason not in notes:
+        notes.append(reason)
+    return f"not run ({notes.index(reason) + 1})"
+
+
 def _version(client: str) -> str:
     try:
         return version(client)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):
         return ""
