@@ -10,6 +10,7 @@ import pytest
 from shoal.broker import dispatch, slices
 from shoal.broker.config import BrokerConfig, Limits
 from shoal.errors import ErrorCode
+from shoal.group.decision import Reply
 from shoal.testing.broker import Broker
 from shoal.wire.apis.create_topics import CreateTopicsRequest
 from shoal.wire.apis.delete_topics import DeleteTopicsRequest
@@ -203,3 +204,25 @@ def test_groups_work_when_the_limit_of_partitions_is_reached():
     config = BrokerConfig(limits=Limits(partitions=2, topics=1))
     with Broker(config=config, topics={"wide": 2}) as broker, RawClient(broker.port) as raw:
         assert commit(raw, 0)[0].error_code == ErrorCode.NONE
+
+
+class Ticket:
+    def __init__(self) -> None:
+        self.responses: list[object] = []
+
+    def reply(self, response: object) -> None:
+        self.responses.append(response)
+
+
+def test_the_replies_of_a_large_rebalance_leave_in_parts_and_in_order(wide_broker):
+    ticket = Ticket()
+    replies = tuple(Reply(ticket, number) for number in range(1000))
+
+    def send(live) -> int:
+        live.groups.shard_of("g")._send(replies)
+        return len(ticket.responses)
+
+    assert wide_broker.on_loop(send) == 200
+    while len(ticket.responses) < 1000:
+        wide_broker.on_loop(lambda _: None)
+    assert ticket.responses == list(range(1000))

@@ -41,6 +41,7 @@ logger = logging.getLogger("shoal.broker.groups")
 # As much as is decoded in one go, without a look at each batch.
 _LOAD_BYTES = 256 << 10
 _RETRY_LOAD_SECONDS = 1.0
+_REPLIES_AT_ONCE = 200
 # Of a batch's header. A journal may consist of a million batches of one commit each.
 _SIZE_AND_ATTRIBUTES = Struct(">8x i 9x h")
 # The bits of a transaction and of its end.
@@ -136,14 +137,12 @@ class Shard:
     def _send_when_stored(self, replies: tuple[Reply, ...]) -> None:
         log = self.partition.log
         if log.high_watermark >= log.end_offset and log.fenced is None:
-            for reply in replies:
-                reply.ticket.reply(reply.response)
+            self._send(replies)
             return
 
         def stored(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                for reply in replies:
-                    reply.ticket.reply(reply.response)
+                self._send(replies)
                 return
             answer = response_error(error)
             for reply in replies:
@@ -151,6 +150,13 @@ class Shard:
             self._fail()
 
         self._syncer.register(log, log.end_offset, stored)
+
+    def _send(self, replies: tuple[Reply, ...]) -> None:
+        """Everybody's reply to a rebalance may be thousands: others have a turn between them."""
+        for reply in replies[:_REPLIES_AT_ONCE]:
+            reply.ticket.reply(reply.response)
+        if len(replies) > _REPLIES_AT_ONCE:
+            self._loop.call_soon(self._send, replies[_REPLIES_AT_ONCE:])
 
     def _fail(self) -> None:
         """A record is not stored after all: memory is ahead of the disk, so start over."""
