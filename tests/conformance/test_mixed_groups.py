@@ -97,7 +97,7 @@ def share(door: Door, strategy: str, clients: list[str]) -> None:
     "client",
     [
         "Java, librdkafka, kafka-python",
-        "Java, shoal, librdkafka, kafka-python",
+        pytest.param("Java, shoal, librdkafka, kafka-python", marks=pytest.mark.long),
         "shoal, Java, librdkafka, kafka-python",
     ],
 )
