@@ -37,10 +37,11 @@ from benchmarks.measuring import Report, Row, json_argument
 MILLION = (500, 2000, 2000)
 TEN_THOUSAND = (100, 100, 100)
 RUNS = 5
-# Beside two that warm up; a run takes Java up to a minute.
+# Beside one that warms up; one takes Java up to ten seconds, and the cases before it have warmed
+# up most of the code.
 JAVA_RUNS = 3
 # How long Java may take over the case it does not finish; waiting longer would not change the row.
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 
 
 def main(arguments: Sequence[str] = ()) -> None:

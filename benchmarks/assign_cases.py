@@ -147,7 +147,7 @@ def checksum(result: GroupAssignment) -> int:
     return crc
 
 
-def java(oracle: Oracle, name: str, case: Case, runs: int, warm_up: int = 2) -> Timed:
+def java(oracle: Oracle, name: str, case: Case, runs: int, warm_up: int = 1) -> Timed:
     """Kafka's own classes, warm."""
     answered = oracle.ask({**request(name, case), "runs": runs + warm_up})
     if "error" in answered:
