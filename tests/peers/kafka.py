@@ -161,7 +161,9 @@ class ApacheKafka:
         )
         text += "".join(f"{name}={value}\n" for name, value in self._settings.items())
         Path(self._file(node)).write_text(text)
-        shown = tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._file(node))
+        # In one word: an id may begin with a dash, which would look like an option.
+        named = f"--cluster-id={cluster_id}"
+        shown = tool("kafka.tools.StorageTool", "format", named, "-c", self._file(node))
         if shown.returncode:
             raise PeerMissingError(
                 f"Apache Kafka cannot format its directory: {shown.stderr[-200:]}"

@@ -106,7 +106,8 @@ def test_an_error_never_shows_a_password() -> None:
 
 
 def test_a_sink_knows_its_own_options() -> None:
-    sink = parse_sink({"kafka.bootstrap.servers": "h:1", "topic": "t"})
+    sparks_own = {"checkpointLocation": "c", "queryName": "q"}
+    sink = parse_sink({"kafka.bootstrap.servers": "h:1", "topic": "t", **sparks_own})
     assert (sink.topic, sink.idempotent) == ("t", True)
     with pytest.raises(ConfigError, match="did you mean topic"):
         parse_sink({"kafka.bootstrap.servers": "h:1", "topik": "t"})

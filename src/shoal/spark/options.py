@@ -64,7 +64,8 @@ _SOURCE_NAMES: Final = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES: Final = ("topic", "includeHeaders", "checkpointLocation", "idempotent")
-_SPARKS_OWN: Final = ("path", "checkpointlocation")
+# Set by Spark itself: declarative pipelines hand the name of a query to its sink.
+_SPARKS_OWN: Final = ("path", "checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
