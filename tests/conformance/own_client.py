@@ -12,7 +12,7 @@ from tests.conformance.python_clients import PARTITIONS, Door, Member, Offsets, 
 class Shoal:
     name = "shoal"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    strategies = ("range", "roundrobin", "cooperative-sticky")
+    strategies = ("range", "roundrobin", "sticky", "cooperative-sticky")
     static = deletes_groups = True
 
     def settings(self, door: Door) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def _plug_in_codecs() -> None:
 class KafkaPython:
     name = "kafka-python"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    strategies = ("range", "roundrobin", "cooperative-sticky")
+    strategies = ("range", "roundrobin", "sticky", "cooperative-sticky")
     static = deletes_groups = True
 
     def settings(self, door: Door) -> dict[str, Any]:
@@ -298,10 +298,14 @@ class KafkaPython:
                 )
                 from kafka.coordinator.assignors.range import RangePartitionAssignor
                 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+                from kafka.coordinator.assignors.sticky.sticky_assignor import (
+                    StickyPartitionAssignor,
+                )
 
                 assignors = {
                     "range": RangePartitionAssignor,
                     "roundrobin": RoundRobinPartitionAssignor,
+                    "sticky": StickyPartitionAssignor,
                     "cooperative-sticky": CooperativeStickyAssignor,
                 }
                 consumer = KafkaConsumer(
@@ -371,7 +375,7 @@ class KafkaPython:
 class AioKafka:
     name = "aiokafka"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    strategies = ("range", "roundrobin")
+    strategies = ("range", "roundrobin", "sticky")
     static, deletes_groups = True, False
 
     def settings(self, door: Door) -> dict[str, Any]:
@@ -423,10 +427,14 @@ class AioKafka:
                 from aiokafka import AIOKafkaConsumer
                 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
                 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+                from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
+                    StickyPartitionAssignor,
+                )
 
                 assignors = {
                     "range": RangePartitionAssignor,
                     "roundrobin": RoundRobinPartitionAssignor,
+                    "sticky": StickyPartitionAssignor,
                 }
                 consumer = AIOKafkaConsumer(
                     topic,

@@ -66,7 +66,7 @@ def test_uses_tls_and_scram(client, guarded_door, topic):
 def share(client: Client, door: Door, topic: str, strategy: str) -> None:
     """One joins, another joins, the first leaves; nothing is ever owned twice at rest."""
     if strategy not in client.strategies:
-        pytest.skip(f"{client.name} has no {strategy} assignor")
+        pytest.skip(f"this client has no {strategy} assignor")
     group = f"g-{topic}"
     first = client.member(door, topic, group, strategy=strategy, instance=None)
     until(lambda: first.assignment == ALL_PARTITIONS, "the first member owns everything")
@@ -98,6 +98,11 @@ def test_shares_a_topic_by_roundrobin(client, door, topic):
 
 
 @every_client
+def test_shares_a_topic_by_sticky(client, door, topic):
+    share(client, door, topic, "sticky")
+
+
+@every_client
 def test_shares_a_topic_cooperatively(client, door, topic):
     share(client, door, topic, "cooperative-sticky")
 
@@ -105,7 +110,7 @@ def test_shares_a_topic_cooperatively(client, door, topic):
 @every_client
 def test_restarts_a_static_member_without_a_rebalance(client, door, topic, generation):
     if not client.static:
-        pytest.skip(f"{client.name} has no static membership")
+        pytest.skip("this client has no static membership")
     group, strategy = f"g-{topic}", client.strategies[0]
     members = [
         client.member(door, topic, group, strategy=strategy, instance=name) for name in ("a", "b")
@@ -158,7 +163,7 @@ def test_describes_groups(client, door, topic):
 @every_client
 def test_deletes_groups(client, door, topic):
     if not client.deletes_groups:
-        pytest.skip(f"{client.name} cannot delete groups")
+        pytest.skip("this client has no call for it")
     group = f"g-{topic}"
     client.commit(door, topic, group, {0: 0})
     assert client.describe(door, group) == ("Empty", 0)
