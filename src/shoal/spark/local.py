@@ -31,6 +31,12 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # The default one starts a process to set permissions, twice per micro-batch: 40 ms. Both
+    # write a file and rename it; tests/spark/test_faults.py kills drivers with this one.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
 }
 JAVA_OPTIONS: Final = (
     # Arrow's Java library checks bounds and nulls at every access to a value; Spark asks for
@@ -65,8 +71,9 @@ def session(
 
     count = cores or os.cpu_count() or 2
     os.environ[PYTHON_VARIABLE] = sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # The second name is that of the processes which plan, on the driver.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, _worker_python())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ[TASKS_VARIABLE] = str(count)
     builder = SparkSession.builder.appName(app_name).master(f"local[{count}]")
