@@ -1,7 +1,7 @@
 """Bugs that Apache Kafka had in its group coordinator, each as a test that would have found it.
 
-The number in a name is that of the issue in Kafka's tracker. The client's side of the protocol is in
-test_history_member.py, which also says what cannot go wrong here; the assignors are in tests/assign.
+The number in a name is that of the issue in Kafka's tracker. What happens in the client is in
+test_history_member.py, which also says what cannot go wrong here; assignors are in tests/assign.
 """
 
 from __future__ import annotations
