@@ -197,9 +197,9 @@ class _Rows:
         edge = np.diff(self.group[rows], append=-1) != 0
         edge |= np.diff(self.tp[rows], append=-1) != 0
         last = np.flatnonzero(edge)
-        chosen = {int(n) for n in last}
-        chosen |= {int(n) - 1 for n in last if n > 0 and not edge[n - 1]}
-        return np.asarray(rows[sorted(chosen)], np.int64)
+        before = last[last > 0] - 1
+        before = before[~edge[before]]
+        return np.asarray(rows[np.union1d(last, before)], np.int64)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
@@ -228,7 +228,7 @@ class _Group:
         part = slice(self.begin, self.end)
         self.records = self.begin + np.flatnonzero(self.rows.is_record[part])
         commits = self.begin + np.flatnonzero(self.rows.is_commit[part])
-        self._tp = self.rows.tp[commits]
+        self._tps, self._tp = np.unique(self.rows.tp[commits], return_inverse=True)
         self._time_us = self.rows.time_us[commits]
         self.fold = GroupFold(self.rows.names[self.rows.group[self.begin]])
 
@@ -269,19 +269,24 @@ class _Group:
 
     def pause(self, tps: Iterable[TopicPartition], begin_us: int, end_us: int) -> int | None:
         ours = self._of(tps)
-        _, tp = np.unique(self._tp, return_inverse=True)
-        count = int(tp.max(initial=-1)) + 1
+        count = len(self._tps)
         last, first = np.full(count, -1, np.int64), np.full(count, _NEVER, np.int64)
         before, after = ours & (self._time_us <= begin_us), ours & (self._time_us > end_us)
-        np.maximum.at(last, tp[before], self._time_us[before])
-        np.minimum.at(first, tp[after], self._time_us[after])
+        np.maximum.at(last, self._tp[before], self._time_us[before])
+        np.minimum.at(first, self._tp[after], self._time_us[after])
         known = (last >= 0) & (first < _NEVER)
         return int((first - last)[known].max()) if known.any() else None
 
     def _of(self, tps: Iterable[TopicPartition]) -> npt.NDArray[np.bool_]:
+        """Which commits are of these partitions."""
         codes = self.rows.topic_code
         wanted = [(codes[tp.topic] << 32) + tp.partition for tp in tps if tp.topic in codes]
-        return np.isin(self._tp, wanted)
+        is_wanted = np.zeros(len(self._tps) + 1, np.bool_)
+        place = np.searchsorted(self._tps, wanted)
+        # Behind the last is nobody's place.
+        is_there = np.append(self._tps, -1)[place] == wanted
+        is_wanted[place[is_there]] = True
+        return np.asarray(is_wanted[self._tp])
 
 
 def rebalance_table(rebalances: Sequence[Rebalance]) -> pa.Table:

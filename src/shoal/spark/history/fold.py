@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from shoal.spark.history.groups import (
     GroupEvent,
@@ -50,7 +51,7 @@ class Member:
     partitions: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Generation:
     """A group between two rebalances. ``began_us`` is when its members were known, if told."""
 
@@ -64,7 +65,7 @@ class Generation:
     unfinished: int = 0
     """Generations that began before this one and were never assigned."""
 
-    @property
+    @cached_property
     def owners(self) -> dict[TopicPartition, str]:
         return {tp: one.member_id for one in self.members.values() for tp in one.partitions}
 
