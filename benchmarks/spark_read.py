@@ -101,7 +101,7 @@ def _run(
 
 def add_rows(report: Report, what: str, rows: int, took: dict[str, Spent], goal: str) -> None:
     """Rows per second by the clock, and per second of CPU."""
-    for unit, of in (("rows/s", "wall_s"), ("rows/CPU s", "cpu_s")):
+    for unit, of in (("rows/s", "wall_s"), ("rows/CPU s, all processes", "cpu_s")):
         rates = {form: rows / getattr(one, of) for form, one in took.items()}
         peer = rates.get("kafka")
         report.add(

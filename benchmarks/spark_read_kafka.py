@@ -15,7 +15,7 @@ from tests.peers.kafka import ApacheKafka
 
 from benchmarks.measuring import Report, json_argument
 from benchmarks.spark_read import JOBS, Size, compare
-from benchmarks.spark_setting import PACKAGES, leave_out
+from benchmarks.spark_setting import PACKAGES
 
 SIZES = (
     Size(2, 8_000_000, 1, 2, "3x, 4 M"),
@@ -33,7 +33,6 @@ def main(arguments: Sequence[str]) -> None:
         print(f"  not run: {missing}")
         return
     with ApacheKafka() as kafka:
-        leave_out(kafka.pid())
         compare(report, kafka.bootstrap_servers, SIZES, JOBS[:1], where=" of Apache Kafka")
     report.finish(json_argument(arguments))
 

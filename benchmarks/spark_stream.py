@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Report, Row, json_argument
+from benchmarks.spark_read import add_rows
 from benchmarks.spark_setting import (
     CONNECTOR,
     PACKAGES,
@@ -53,10 +54,9 @@ def main(arguments: Sequence[str]) -> None:
                     form: partial(stream, spark, form, servers, f"s{partitions}", None)
                     for form in forms(has_connector)
                 }
-                took = in_turns(runs, 2)
-                rates = {form: rows / one.wall_s for form, one in took.items()}
+                took = in_turns(runs, 3)
                 what = f"stream to noop, AvailableNow, {partitions} partitions"
-                report.add(Row(what, "rows/s", rates["shoal"], rates.get("kafka"), CONNECTOR, goal))
+                add_rows(report, what, rows, took, goal)
             for partitions, rows, _, goal in LATENCY:
                 times = {
                     form: median_ms(spark, form, servers, f"m{partitions}", rows)
