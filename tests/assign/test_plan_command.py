@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,8 +13,10 @@ from typer.testing import CliRunner, Result
 from shoal.assign.plan_document import EXAMPLES
 from shoal.cli.plan import app
 from shoal.client.consumer import Consumer
+from shoal.client.producer import Producer
 from shoal.errors import ConfigError
 from shoal.testing.broker import Broker
+from shoal.types import OffsetAndMetadata
 
 DOCUMENT = """
 topics: {orders: 6}
@@ -108,6 +112,7 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
     assert "give one of" in refused("--example", "deploy", "--group", "g")
     assert "no example is called 'x'; there are two-topics" in refused("--example", "x")
     assert "TOPIC=N" in refused("--example", "deploy", "--partitions", "orders")
+    assert "MEMBER=TOPIC" in refused("--example", "deploy", "--subscribe", "orders")
     assert "static or dynamic" in refused("--example", "deploy", "--restart", "now")
     assert "'c77' cannot leave" in refused("--example", "deploy", "--leave", "c77")
     assert "no assignor is called 'best'" in refused("--example", "deploy", "--assignor", "best")
@@ -127,3 +132,63 @@ def test_a_live_group_is_planned() -> None:
             assert {one["moved"] for one in value["outcomes"]} == {2}
             assert all(len(one["before"]["reader"]) == 4 for one in value["outcomes"])
         assert "has no members now" in refused(*given)
+
+
+@pytest.mark.slow
+def test_a_live_group_is_planned_by_its_lag_and_by_how_fast_its_topics_grow() -> None:
+    with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        broker.create_topic("orders", partitions=4)
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "client_id": "reader"}
+        with Consumer(**settings, group_id="g") as consumer:
+            consumer.subscribe(["orders"])
+            while not consumer.assignment():
+                consumer.poll(timeout=0.5)
+            consumer.commit_sync({tp: OffsetAndMetadata(0) for tp in consumer.assignment()})
+            producer.send("orders", b"x", partition=0)
+            producer.flush()
+            stop = Event()
+
+            def produce() -> None:
+                while not stop.wait(0.01):
+                    producer.send("orders", b"x" * 1000, partition=0)
+                    producer.flush()
+
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(produce)
+                try:
+                    given = ["--bootstrap", broker.bootstrap_servers, "--group", "g", "--json"]
+                    value = json.loads(run(*given, "--watch", "0.5", "--join", "second").stdout)
+                finally:
+                    stop.set()
+                done.result()
+    for one in value["outcomes"]:
+        assert one["loads"]["before"]["lag"]["maximum"] > 0
+        assert one["loads"]["before"]["bytes_per_s"]["maximum"] > 1000
+        assert one["loads"]["after"]["bytes_per_s"]["minimum"] == 0, "only one partition grows"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("--join", "new"),
+        ("--leave", "c1"),
+        ("--partitions", "orders=20"),
+        ("--subscribe", "c1=orders"),
+        ("--strategy", "any"),
+        ("--restart", "static"),
+        ("--restart", "dynamic"),
+    ],
+    ids=" ".join,
+)
+def test_every_kind_of_change_can_be_given_as_a_flag(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "group.json"
+    described = {
+        "topics": {"orders": 6, "payments": 4},
+        "members": [{"id": name, "topics": ["orders", "payments"]} for name in ("c1", "c2", "c3")],
+    }
+    path.write_text(json.dumps(described))
+    value = json.loads(run(str(path), *change, "--json").stdout)
+    assert len(value["changes"]) == 1
+    assert {one["assignor"] for one in value["outcomes"]} >= {"range", "sticky"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from shoal.assign.plan import (
     Plan,
     Resize,
     Restart,
+    Resubscribe,
     Switch,
     Topic,
     plan,
@@ -60,9 +62,16 @@ def plan_command(
     partitions: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC=N", help="A topic gets N partitions.")
     ] = None,
+    subscribe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MEMBER=TOPIC,TOPIC", help="A member subscribes to something else."),
+    ] = None,
     strategy: Annotated[str | None, typer.Option(help="Change to this assignor, or any.")] = None,
     restart: Annotated[str | None, typer.Option(help="Rolling: static or dynamic.")] = None,
     assignor: Annotated[list[str] | None, typer.Option(help="Only these assignors.")] = None,
+    watch: Annotated[
+        float, typer.Option(help="Live: how many seconds to measure bytes/s; 0 leaves them out.")
+    ] = 0.0,
     matrix: Annotated[bool, typer.Option(help="Show members by partitions.")] = True,
     as_json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write the matrix as SVG.")] = None,
@@ -74,8 +83,8 @@ def plan_command(
             typer.echo(f"{name:16}{document['about']}")
         return
     try:
-        described, changes = _described(target, file, example, group)
-        changes += _from_flags(described, join, leave, partitions, strategy, restart)
+        described, changes = _described(target, file, example, group, watch)
+        changes += _from_flags(described, join, leave, partitions, subscribe, strategy, restart)
         planned = plan(described, changes, list(assignor) if assignor else None)
         drawn = picture(planned) if svg or png else None
     except DocumentError as error:
@@ -94,7 +103,7 @@ def plan_command(
 
 
 def _described(
-    target: Target, file: Path | None, example: str | None, group: str | None
+    target: Target, file: Path | None, example: str | None, group: str | None, watch: float
 ) -> tuple[Group, list[Change]]:
     given = [one for one in (file, example, group) if one is not None]
     if len(given) != 1:
@@ -107,7 +116,7 @@ def _described(
         return read(EXAMPLES[example])
     assert group is not None
     with target.admin() as admin:
-        return live_group(admin, group), []
+        return live_group(admin, group, watch), []
 
 
 def _parsed(file: Path) -> object:
@@ -125,8 +134,9 @@ def _parsed(file: Path) -> object:
         raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def live_group(admin: Admin, group_id: str) -> Group:
-    """A group as it is now: members, what they read, and how far they are behind."""
+def live_group(admin: Admin, group_id: str, watch_s: float = 0.0) -> Group:
+    """A group as it is now: members, what they read, how far they are behind, and how fast what
+    they read grows, measured for ``watch_s`` seconds."""
     found = admin.describe_group(group_id)
     if not found.members:
         raise ConfigError(f"group {group_id!r} has no members now; describe it in a file instead")
@@ -137,13 +147,15 @@ def live_group(admin: Admin, group_id: str) -> Group:
         names[one.member_id] = one.member_id if short in names.values() else short
     wanted = sorted({topic for one in found.members for topic in one.topics})
     lags = {tp: one.lag or 0 for tp, one in admin.group_lag(group_id).items()}
-    topics = {
-        name: Topic(
-            len(topic.partitions),
-            lag=[lags.get(TopicPartition(name, n), 0) for n in range(len(topic.partitions))],
+    speeds = _bytes_per_s(admin, wanted, watch_s) if watch_s > 0 else {}
+    topics = {}
+    for name, topic in admin.describe_topics(*wanted).items():
+        partitions = [TopicPartition(name, number) for number in range(len(topic.partitions))]
+        topics[name] = Topic(
+            len(partitions),
+            lag=[lags.get(tp, 0) for tp in partitions],
+            bytes_per_s=[speeds.get(tp, 0.0) for tp in partitions] if speeds else (),
         )
-        for name, topic in admin.describe_topics(*wanted).items()
-    }
     return Group(
         topics,
         {
@@ -155,11 +167,20 @@ def live_group(admin: Admin, group_id: str) -> Group:
     )
 
 
+def _bytes_per_s(admin: Admin, topics: list[str], seconds: float) -> dict[TopicPartition, float]:
+    """How fast partitions grow on disk; one that retention made smaller counts as idle."""
+    before, began = admin.partition_sizes(*topics), time.monotonic()
+    time.sleep(seconds)
+    after, taken = admin.partition_sizes(*topics), time.monotonic() - began
+    return {tp: max(0, size - before.get(tp, 0)) / taken for tp, size in after.items()}
+
+
 def _from_flags(
     group: Group,
     join: list[str] | None,
     leave: list[str] | None,
     partitions: list[str] | None,
+    subscribe: list[str] | None,
     strategy: str | None,
     restart: str | None,
 ) -> list[Change]:
@@ -171,6 +192,8 @@ def _from_flags(
     if join:
         everything = tuple(group.topics)
         changes.append(Join({member_id: Member(everything) for member_id in join}))
+    if subscribe:
+        changes.append(Resubscribe(dict(_topics(one) for one in subscribe)))
     if strategy is not None:
         changes.append(Switch(None if strategy == "any" else strategy))
     if restart is not None:
@@ -185,6 +208,13 @@ def _size(given: str) -> tuple[str, int]:
     if not topic or not count.isdecimal():
         raise ConfigError(f"--partitions takes TOPIC=N, not {given!r}")
     return topic, int(count)
+
+
+def _topics(given: str) -> tuple[str, tuple[str, ...]]:
+    member_id, separator, topics = given.rpartition("=")
+    if not member_id or not separator:
+        raise ConfigError(f"--subscribe takes MEMBER=TOPIC,TOPIC, not {given!r}")
+    return member_id, tuple(topic for topic in topics.split(",") if topic)
 
 
 def _print(planned: Plan, *, matrix: bool) -> None:

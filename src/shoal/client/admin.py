@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from shoal.client import group_admin, topic_admin
+from shoal.client import group_admin, size_admin, topic_admin
 from shoal.client.arguments import checks_arguments
 from shoal.client.cluster import Cluster
 from shoal.client.config import AdminConfig, config_of
@@ -85,6 +85,12 @@ class Admin:
     ) -> dict[str, TopicDescription]:
         """Partitions, leaders and replicas of topics."""
         return self._call(lambda c, d: topic_admin.describe_topics(c, names, d), timeout)
+
+    def partition_sizes(
+        self, *topics: str, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """How many bytes each partition of these topics takes on disk."""
+        return self._call(lambda c, d: size_admin.partition_sizes(c, topics, d), timeout)
 
     def create_topic(
         self,
