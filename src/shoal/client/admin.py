@@ -110,11 +110,11 @@ class Admin:
         )
 
     def delete_topics(self, *names: str, timeout: float | None = None) -> None:
-        """Delete topics with all their records."""
+        """Delete topics with all their records. Waits until brokers no longer know them."""
         self._call(lambda c, d: topic_admin.delete_topics(c, names, d), timeout)
 
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Grow topics to these totals of partitions."""
+        """Grow topics to these totals of partitions. Waits for their leaders."""
         self._call(lambda c, d: topic_admin.create_partitions(c, totals, d), timeout)
 
     # --- settings ---

@@ -142,14 +142,29 @@ async def create_topic(
     await _until_known(cluster, name, deadline)
 
 
-async def _until_known(cluster: Cluster, name: str, deadline: Deadline) -> None:
+async def _until_known(
+    cluster: Cluster, name: str, deadline: Deadline, partitions: int = 0
+) -> None:
     """A topic is there when brokers say so with a leader for each partition."""
 
     async def attempt() -> None:
         metadata = await cluster.refresh([name], deadline)
         topic = metadata.topics.get(name)
-        if topic is None or any(one.leader_id is None for one in topic.partitions):
+        known = () if topic is None else topic.partitions
+        if len(known) < max(1, partitions) or any(one.leader_id is None for one in known):
             raise RetriableError(ErrorCode.LEADER_NOT_AVAILABLE, name)
+
+    await cluster.retrying(attempt, deadline)
+
+
+async def _until_gone(cluster: Cluster, names: Collection[str], deadline: Deadline) -> None:
+    """The controller has deleted them; brokers hear of that a little later."""
+
+    async def attempt() -> None:
+        metadata = await cluster.refresh(names, deadline)
+        for name in names:
+            if name in metadata.topics:
+                raise RetriableError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} is still there")
 
     await cluster.retrying(attempt, deadline)
 
@@ -171,6 +186,7 @@ async def delete_topics(cluster: Cluster, names: Collection[str], deadline: Dead
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
     await _final_if_unknown(cluster, attempt, deadline)
+    await _until_gone(cluster, names, deadline)
 
 
 async def create_partitions(
@@ -191,6 +207,8 @@ async def create_partitions(
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
     await _final_if_unknown(cluster, attempt, deadline)
+    for name, total in totals.items():
+        await _until_known(cluster, name, deadline, total)
 
 
 # --- settings ---
