@@ -109,3 +109,17 @@ def test_a_group_with_user_data_or_plain_lists_is_encoded_too() -> None:
     assert group.encode() == {name: encode_assignment(one) for name, one in group.items()}
     assert repr(group) == "GroupAssignment(partitions per member: {'a': 1, 'b': 1})"
     assert (len(group), list(group)) == (2, ["a", "b"])
+
+
+def test_views_of_different_layouts_are_encoded_one_by_one() -> None:
+    other = PartitionView(Layout(["x"], [2]), np.array([0, 1], dtype=np.int32))
+    group = {"m1": Assignment(view(0, 1)), "m2": Assignment(other)}
+    assert encode_group(group) == {
+        "m1": encode_assignment(Assignment(tps("a-0,1"))),
+        "m2": encode_assignment(Assignment(tps("x-0,1"))),
+    }
+
+
+def test_views_of_nothing_are_encoded_as_empty_assignments() -> None:
+    group = {"m1": Assignment(view()), "m2": Assignment(view())}
+    assert set(encode_group(group).values()) == {encode_assignment(Assignment(()))}

@@ -75,3 +75,12 @@ def test_a_picture_of_too_much_is_refused_with_the_limit() -> None:
     result = plan(Group({"t": Topic(5000)}, members), assignors=["range"])
     with pytest.raises(ValueError, match=r"30 members by 5000 partitions.*100000"):
         picture(result)
+
+
+def test_counts_are_enough_when_they_fit() -> None:
+    result = plan(Group({"t": Topic(30)}, {"c0": Member(["t"]), "c1": Member(["t"])}), [])
+    assert matrix_lines(result.outcomes[0], columns(result), 30) == [
+        "    t",
+        "c0  15",
+        "c1  15",
+    ]

@@ -197,3 +197,22 @@ def test_random_histories_go_as_in_kafkas_coordinator() -> None:
                     held = target[one["id"]]
                     one["owned"] = [[topic, n] for topic in held for n in held[topic]]
                 change(scenario, random)
+
+
+def test_what_a_member_no_longer_wants_is_not_kept_for_it() -> None:
+    members = {
+        "m1": ServerMember((A,), {A: {0, 1}, B: {0, 1, 2}}),
+        "m2": ServerMember((A,), {A: {2, 3}}),
+    }
+    target = UniformAssignor().assign(members, {A: 4, B: 3})
+    assert target == {"m1": {A: [0, 1]}, "m2": {A: [2, 3]}}
+
+
+def test_who_has_its_share_from_one_topic_gives_up_the_next_whole() -> None:
+    members = {
+        "m1": ServerMember((A, B), {A: {0, 1}, B: {0, 1}}),
+        "m2": ServerMember((A, B)),
+    }
+    target = UniformAssignor().assign(members, {A: 2, B: 2})
+    assert sorted(sum(map(len, one.values())) for one in target.values()) == [2, 2]
+    assert len(target["m1"]) == 1
