@@ -124,6 +124,16 @@ def test_records_are_deleted_up_to_an_offset_or_all(admin, producer, consumer, t
     assert admin.delete_records({tp: -1}) == {tp: 5}
 
 
+def test_partitions_have_sizes_that_grow_with_them(admin, producer, new_topic):
+    topic = new_topic(2)
+    full, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    fill(producer, topic, 50)
+    before = admin.partition_sizes(topic)
+    assert before[full] > before[empty] == 0
+    fill(producer, topic, 50)
+    assert admin.partition_sizes(topic)[full] > before[full]
+
+
 # --- groups ---
 
 
@@ -211,6 +221,7 @@ def test_users_get_and_lose_passwords(admin):
 FITTING = {
     "name": "t",
     "names": ["t"],
+    "topics": ["t"],
     "totals": {"t": 2},
     "changes": {"retention.ms": "1"},
     "wanted": {TopicPartition("t", 0): "latest"},
