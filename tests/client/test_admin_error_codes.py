@@ -73,6 +73,7 @@ CASES = [
         {GONE: False},
     ),
     ("DeleteRecords", "DeleteRecords", None, lambda a, _: a.delete_records({T0: 0}), {}),
+    ("DescribeLogDirs", "Admin", None, lambda a, _: a.partition_sizes("t"), {}),
     ("ListGroups", "Group", None, lambda a, _: a.list_groups(), {}),
     (
         "DescribeGroups",

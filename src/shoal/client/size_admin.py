@@ -26,7 +26,7 @@ async def partition_sizes(
         answer = await cluster.ask(
             DescribeLogDirsRequest(topics=wanted), node_id=node_id, deadline=deadline
         )
-        cluster.check("Topic", answer.error_code)
+        cluster.check("Admin", answer.error_code)
         return [
             (TopicPartition(topic.name, one.partition_index), one.partition_size)
             for result in answer.results
