@@ -115,8 +115,8 @@ class GroupSettings(NamedTuple):
     """Smallest session timeout a member may ask for."""
     max_session_timeout_ms: int = 1_800_000
     """Largest one."""
-    max_size: int = 10_000
-    """Members of one group."""
+    max_size: int = 4_000
+    """Members of one group. So many are rebalanced in 50 ms, while others wait."""
     offsets_partitions: int = 50
     """Partitions of ``__consumer_offsets``; fixed once it exists."""
     offsets_retention_minutes: int = 10_080
