@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.spark.history import streaming
 from shoal.spark.history.decode import decode_commits
 from shoal.spark.history.lagging import lag_table
+from shoal.spark.history.packing import to_bytes
 from shoal.spark.history.tables import schema
 from shoal.types import TopicPartition
 from tests.spark.consumer_offsets import START_MS, Journal, tps
@@ -20,20 +22,30 @@ Sample = tuple[TopicPartition, float, int]
 TP = tps("orders", 0)[0]
 
 
-def lag(journal: Journal, samples: list[Sample]) -> list[dict[str, Any]]:
-    """Rows with ``at`` in seconds after the start, sorted."""
+def ends_of(samples: list[Sample]) -> pa.Table:
     columns = [
         [tp.topic for tp, _, _ in samples],
         [tp.partition for tp, _, _ in samples],
         [end for _, _, end in samples],
         [(START_MS + round(at_s * 1000)) * 1000 for _, at_s, _ in samples],
     ]
-    ends = pa.table(
+    return pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, schema("ends"), strict=True)],
         schema=schema("ends"),
     )
-    commits = pa.Table.from_batches([decode_commits(journal.records()).commits])
-    rows = lag_table(commits, ends).to_pylist()
+
+
+def commits_of(records: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([decode_commits(records).commits])
+
+
+def lag(journal: Journal, samples: list[Sample]) -> list[dict[str, Any]]:
+    """Rows with ``at`` in seconds after the start, sorted."""
+    rows = lag_table(commits_of(journal.records()), ends_of(samples)).to_pylist()
+    return in_order(rows)
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         row["at"] = row["at"].timestamp() - START_MS / 1000
     return sorted(rows, key=lambda row: (row["group"], row["topic"], row["partition"], row["at"]))
@@ -154,3 +166,55 @@ def test_all_at_once_is_the_same_as_one_by_one(
         for r in lag(journal, [(tp, float(at), end) for tp, at, end in samples])
     ]  # fmt: skip
     assert plainly(commits, [(tp, float(at), end) for tp, at, end in samples]) == found
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.tuples(st.sampled_from("gh"), partitions, st.integers(0, 30)), max_size=40),
+    st.lists(
+        st.tuples(partitions, st.integers(0, 40), st.integers(0, 30)),
+        max_size=20,
+        unique_by=lambda s: (s[0], s[1]),
+    ),
+    st.lists(st.integers(0, 40), max_size=3),
+)
+def test_a_stream_gives_out_each_settled_sample_once(
+    done: list[tuple[str, TopicPartition, int]],
+    samples: list[tuple[TopicPartition, int, int]],
+    cuts: list[int],
+) -> None:
+    journal = Journal()
+    for second, (group, tp, offset) in enumerate(done):
+        journal.commit(group, tp, offset, second)
+    told: list[dict[str, Any]] = []
+    carried: bytes | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "_CELLS", 100_000)  # every old sample is kept
+        for begin, end in pairwise([0, *sorted(cuts), 41]):
+            now = [(tp, float(at), where) for tp, at, where in samples if begin <= at < end]
+            commits = commits_of(journal.records(begin, min(end, len(journal))))
+            payloads = {"commits": [to_bytes(commits)], "ends": [to_bytes(ends_of(now))]}
+            step = streaming.lag_step(payloads, carried)
+            told += step.rows.to_pylist()
+            carried = step.carry
+    newest = max([len(done) - 1, *(at for _, at, _ in samples)], default=0)
+    every = lag(journal, [(tp, float(at), end) for tp, at, end in samples])
+    assert in_order(told) == [row for row in every if row["at"] <= newest - 10]
+
+
+@pytest.mark.slow
+def test_a_stream_keeps_few_old_samples_and_the_first_of_them() -> None:
+    carried: bytes | None = None
+    journal = Journal()
+    journal.commit("g", TP, 0, 0)
+    payloads = {"commits": [to_bytes(commits_of(journal.records()))]}
+    for hour in range(20):
+        now = [(TP, hour * 3600.0 + at, hour * 3600 + at) for at in range(0, 3600, 10)]
+        payloads["ends"] = [to_bytes(ends_of(now))]
+        step = streaming.lag_step(payloads, carried)
+        carried, payloads = step.carry, {}
+        assert step.rows.num_rows in (359, 360)
+        late = in_order(step.rows.to_pylist())[-1]
+        # What is left of the samples still tells since when the group is behind.
+        assert late["seconds"] == pytest.approx(late["at"], rel=0.15)
+    assert len(carried or b"") < 20_000
