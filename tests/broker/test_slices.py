@@ -57,6 +57,17 @@ def test_metadata_of_many_partitions_pauses(wide_broker, raw):
     assert pauses(wide_broker, "Metadata") - before >= WIDE // 100
 
 
+def test_metadata_of_many_topics_pauses(wide_broker, raw):
+    names = [f"unknown-{n}" for n in range(200)]
+    before = pauses(wide_broker, "Metadata")
+    request = MetadataRequest(
+        topics=[MetadataRequest.Topic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+    )
+    assert [topic.name for topic in raw.ask(request).topics] == names
+    assert pauses(wide_broker, "Metadata") - before >= 4
+
+
 def test_configurations_of_many_topics_pause(wide_broker, raw):
     resource = DescribeConfigsRequest.Resource(
         resource_type=2, resource_name="wide", configuration_keys=["retention.ms"]
@@ -226,3 +237,10 @@ def test_the_replies_of_a_large_rebalance_leave_in_parts_and_in_order(wide_broke
     while len(ticket.responses) < 1000:
         wide_broker.on_loop(lambda _: None)
     assert ticket.responses == list(range(1000))
+
+
+def test_a_large_fetch_does_not_wait_in_front_of_other_requests(wide_broker, raw):
+    fetch_all(raw, 60_000)
+    raw.send(MetadataRequest(topics=[]), 9)
+    assert raw.receive(1, 11).error_code == 0
+    assert raw.receive(3, 9).brokers

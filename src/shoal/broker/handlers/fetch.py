@@ -67,7 +67,10 @@ def handle(
         return FetchResponse(error_code=context)
     attempt = _Attempt(broker, call, request, context)
     yield from attempt.look()
-    if attempt.is_satisfied or request.max_wait_ms <= 0 or broker.waiting.is_full:
+    # Whoever queued behind it while it paused could not wake it: it must not wait now.
+    is_in_the_way = call.is_large and call.connection.in_flight > 1
+    no_wait = request.max_wait_ms <= 0 or broker.waiting.is_full or is_in_the_way
+    if attempt.is_satisfied or no_wait:
         return attempt.response()
     attempt.wait()
     return None

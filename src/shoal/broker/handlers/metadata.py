@@ -23,6 +23,7 @@ TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 GROUP_OPERATIONS: Final = 0b1101_0100_1000
 _PARTITIONS_AT_ONCE: Final = 100
+_TOPICS_AT_ONCE: Final = 50
 
 _Described = Generator[None, None, MetadataResponse.Topic]
 
@@ -67,15 +68,16 @@ def _answer(
     broker: Broker, call: Call, request: MetadataRequest
 ) -> Generator[None, None, MetadataResponse]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else -(1 << 31)
-    topics: list[MetadataResponse.Topic] = []
     if _wants_all(call, request):
-        for topic in list(broker.catalogue):
-            described = yield from _described(broker, topic, operations)
-            topics.append(described)
+        walks = (_described(broker, topic, operations) for topic in list(broker.catalogue))
     else:
-        for wanted in request.topics or ():
-            described = yield from _wanted(broker, wanted, operations)
-            topics.append(described)
+        walks = (_wanted(broker, wanted, operations) for wanted in request.topics or ())
+    topics: list[MetadataResponse.Topic] = []
+    for walk in walks:
+        described = yield from walk
+        topics.append(described)
+        if len(topics) % _TOPICS_AT_ONCE == 0:
+            yield
     host, port = broker.advertised(call.connection)
     node = MetadataResponse.Broker(
         node_id=broker.node_id, host=host, port=port, rack=broker.config.rack
@@ -115,7 +117,7 @@ def _described(broker: Broker, topic: Topic, operations: int) -> _Described:
     node = (broker.node_id,)
     partitions = []
     for index in range(topic.partition_count):
-        if index % _PARTITIONS_AT_ONCE == 0:
+        if index % _PARTITIONS_AT_ONCE == _PARTITIONS_AT_ONCE - 1:
             yield
         partitions.append(
             MetadataResponse.Partition(

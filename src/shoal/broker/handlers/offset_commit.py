@@ -67,6 +67,7 @@ def _accepted(
     """What the coordinator is asked about; the others are noted in ``refused``."""
     by_id = call.api_version >= 10
     accepted = []
+    seen = 0
     for number, topic in enumerate(asked):
         known = (
             broker.catalogue.by_id(topic.topic_id) if by_id else broker.catalogue.get(topic.name)
@@ -80,7 +81,8 @@ def _accepted(
                 kept.append(each)
             else:
                 refused[number, each.partition_index] = fault
-            if not each.partition_index % _PARTITIONS_AT_ONCE:
+            seen += 1
+            if seen % _PARTITIONS_AT_ONCE == 0:
                 yield
         if kept:
             accepted.append(_Asked(name=topic.name, topic_id=topic.topic_id, partitions=kept))
