@@ -1,6 +1,6 @@
 """A Spark driver whose first task hangs, so that Spark starts a second copy of it elsewhere.
 
-    python speculating.py SERVERS TOPIC DIRECTORY
+    python speculating.py SERVERS TOPIC DIRECTORY MASTER
 
 Leaves a file per attempt in DIRECTORY; prints the partition and offset of every row as JSON.
 """
@@ -18,17 +18,19 @@ HANGS_S = 60.0
 
 
 def main() -> None:
-    servers, topic, directory = sys.argv[1:]
+    servers, topic, directory, master = sys.argv[1:]
     spark = session(
         "speculating",
         cores=2,
         quiet=True,
         settings={
-            "spark.master": "local-cluster[2,1,1024]",
+            "spark.master": master,
             "spark.speculation": "true",
             "spark.speculation.interval": "100ms",
             "spark.speculation.quantile": "0.5",
             "spark.speculation.multiplier": "1.1",
+            # It would look at rates of metrics that a Python source does not have.
+            "spark.speculation.efficiency.enabled": "false",
         },
     )
     frame = (

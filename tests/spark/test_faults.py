@@ -165,29 +165,12 @@ def test_a_small_cluster_runs_the_installed_package_from_anywhere(job: Job) -> N
     job.check(rows)
 
 
-@pytest.mark.long
-def test_a_speculative_copy_of_a_read_task_changes_nothing(topics: Topics, tmp_path: Path) -> None:
-    """S1 for reads; the sink's own promise excludes speculation (docs/spark.md)."""
-    need(java)
-    pytest.importorskip("pyspark")
-    topic = topics.create(partitions=2)
-    rows = topics.write_numbers(topic, range(500))
-    shown = subprocess.run(
-        [sys.executable, str(SPECULATING), topics.bootstrap_servers, topic, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr[-3000:]
-    read = json.loads(shown.stdout.splitlines()[-1])
-    assert sorted(map(tuple, read)) == sorted((row.partition, row.offset) for row in rows)
-    assert (tmp_path / "0-1").exists(), "no second copy was started: nothing was tried"
-
-
 @contextmanager
 def standalone(directory: Path) -> Iterator[str]:
-    """A master and two workers, from the installed package."""
+    """A master and two workers, from the installed package.
+
+    The workers have a loopback address each: Spark never runs two copies of a task on one host.
+    """
     import pyspark
 
     launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -203,7 +186,10 @@ def standalone(directory: Path) -> Iterator[str]:
     deploy = "org.apache.spark.deploy"
     commands = [
         [f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)],
-        *([f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", master] for _ in "ab"),
+        *(
+            [f"{deploy}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g", master]
+            for host in ("127.0.0.2", "127.0.0.3")
+        ),
     ]
     with ExitStack() as stack:
         for number, command in enumerate(commands):
@@ -239,3 +225,24 @@ def test_a_standalone_cluster_reads_and_writes_apache_kafka(tmp_path: Path) -> N
         with standalone(tmp_path) as master:
             job.finish("--master", master)
         job.check(rows)
+
+
+@pytest.mark.long
+def test_a_speculative_copy_of_a_read_task_changes_nothing(topics: Topics, tmp_path: Path) -> None:
+    """S1 for reads; the sink's own promise excludes speculation (docs/spark.md)."""
+    need(java)
+    pytest.importorskip("pyspark")
+    topic = topics.create(partitions=2)
+    rows = topics.write_numbers(topic, range(500))
+    with standalone(tmp_path) as master:
+        shown = subprocess.run(
+            [sys.executable, SPECULATING, topics.bootstrap_servers, topic, tmp_path, master],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    read = json.loads(shown.stdout.splitlines()[-1])
+    assert sorted(map(tuple, read)) == sorted((row.partition, row.offset) for row in rows)
+    assert (tmp_path / "0-1").exists(), "no second copy was started: nothing was tried"

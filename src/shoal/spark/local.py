@@ -44,6 +44,7 @@ JAVA_OPTIONS: Final = (
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
 )
+_SCRIPT: Final = Path(__file__).with_name("worker-python.sh")
 PYTHON_VARIABLE: Final = "SHOAL_SPARK_PYTHON"
 """Read by ``worker-python.sh``: the interpreter it starts."""
 
@@ -72,8 +73,10 @@ def session(
     count = cores or os.cpu_count() or 2
     os.environ[PYTHON_VARIABLE] = sys.executable
     # The second name is that of the processes which plan, on the driver.
+    python = worker_python((settings or {}).get("spark.master", "local"))
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(name, _worker_python())
+        if os.environ.get(name) in (None, str(_SCRIPT)):  # the user's choice, not an earlier one
+            os.environ[name] = python
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ[TASKS_VARIABLE] = str(count)
     builder = SparkSession.builder.appName(app_name).master(f"local[{count}]")
@@ -94,12 +97,13 @@ def _quiet_option() -> str:
     return f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
-def _worker_python() -> str:
-    """What Spark starts as Python: where it can, without compiling pyspark anew each time."""
-    script = Path(__file__).with_name("worker-python.sh")
-    if "SPARK_HOME" in os.environ or not os.access(script, os.X_OK):
-        return sys.executable
-    return str(script)
+def worker_python(master: str) -> str:
+    """What Spark starts as Python: where it can, without compiling pyspark anew each time.
+
+    Executors of a cluster get the path from here, but neither the script nor its variable.
+    """
+    is_here = master.partition("[")[0] == "local" and "SPARK_HOME" not in os.environ
+    return str(_SCRIPT) if is_here and os.access(_SCRIPT, os.X_OK) else sys.executable
 
 
 def register(spark: SparkSession) -> None:
