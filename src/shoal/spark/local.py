@@ -31,12 +31,6 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
-    # The default one starts a process to set permissions, twice per micro-batch: 40 ms. Both
-    # write a file and rename it; tests/spark/test_faults.py kills drivers with this one.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
 }
 JAVA_OPTIONS: Final = (
     # Arrow's Java library checks bounds and nulls at every access to a value; Spark asks for
