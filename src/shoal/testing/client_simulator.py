@@ -135,6 +135,11 @@ class ClientSimulation(Simulation):
         protocol.connection_made(transport)
         return transport, protocol
 
+    @property
+    def corruption(self) -> float:
+        """How likely a batch is damaged on its way; in every fourth world, while faults happen."""
+        return 0.02 if self.scenario.seed % 4 == 0 and not self.is_over else 0.0
+
     def offsets_told(self, name: str, response: OffsetFetchResponse) -> None:
         for client in self.started:
             if client.name == name:

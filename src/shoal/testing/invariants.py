@@ -22,10 +22,15 @@ watches, so a bug has to be made twice to go unseen.
     C2  only what was processed is committed
     C3  nobody commits what another member was given
     C4  reading starts at the committed offset
+    C5  a call takes no longer than it was given (with whole clients)
     C6  who does not poll leaves
+    C7  a commit fails only in ways that are told (with whole clients)
     C8  no request is waited for for ever, and no deadline lies in the past
+    C9  a bad batch is named, and reading goes on (with whole clients)
     C11 callbacks come in order, with the right sets
     C12 a lost coordinator is not hammered
+
+G13 is about KIP-848 and C10 about producers, neither of which is simulated here.
 
 Rule: an invariant is checked where the state it speaks of changes; ``check`` looks at the rest.
 """

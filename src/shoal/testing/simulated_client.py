@@ -21,6 +21,7 @@ from shoal.client.config import ConsumerConfig
 from shoal.client.consuming import ConsumerSession
 from shoal.errors import (
     CommitFailedError,
+    CorruptDataError,
     FencedInstanceIdError,
     InvalidAssignmentError,
     RebalanceInProgressError,
@@ -248,6 +249,8 @@ class SimulatedClient:
         except FencedInstanceIdError:
             await self.close()
             return
+        except CorruptDataError as error:
+            await self._read_again(error)
         except Exception as error:
             if not _was_asked_for(error):
                 raise
@@ -263,6 +266,18 @@ class SimulatedClient:
             await asyncio.sleep(self._random.randrange(20) / 1000)
             await self._stall()
         await self._commit(bool(records))
+
+    async def _read_again(self, error: CorruptDataError) -> None:
+        """C9: what is said about a bad batch is enough to go on; here, to ask for it again."""
+        self._note("got a bad batch")
+        named = re.search(r"in (\S+)-(\d+) at offset (\d+)", str(error))
+        self._demand(named is not None, "C9", f"is not told which batch is bad: {error}")
+        assert named is not None
+        tp, offset = TopicPartition(named[1], int(named[2])), int(named[3])
+        self._demand(tp in self.owned, "C9", f"is told of a bad batch in {tp}, not its own")
+        expected = self._next.get(tp, offset)
+        self._demand(offset == expected, "C9", f"is told {tp} is bad at {offset}, not {expected}")
+        await self.session.seek(tp, offset, None)
 
     async def _prepare(self) -> None:
         """C5: a poll takes no longer than it was given, beside what callbacks take."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import ErrorCode
-from shoal.records.batch import encode_batch
+from shoal.records.batch import HEADER_SIZE, encode_batch
 from shoal.testing.network import Connection
 from shoal.testing.virtual_loop import Process
 from shoal.types import TopicPartition
@@ -172,6 +173,7 @@ class Front:
         self._world = world
         self._topics = world.topics
         self._waiting: dict[_Slot, tuple[Desk, FetchRequest]] = {}
+        self._dice = Random(world.scenario.seed)
 
     def answer(self, desk: Desk, slot: _Slot, request: Any) -> Any:
         """``None`` if the answer comes later, or from the coordinator."""
@@ -324,6 +326,8 @@ class Front:
             offsets = range(start, min(end, start + _RECORDS_MAX))
             values = [(None, record_value(tp, offset), (), offset) for offset in offsets]
             records = encode_batch(values, base_offset=start, leader_epoch=0)
+            if self._dice.random() < self._world.corruption:
+                records = _damaged(records, self._dice)
         return FetchResponse.PartitionData(
             partition_index=asked.partition,
             error_code=code,
@@ -332,6 +336,13 @@ class Front:
             log_start_offset=0,
             records=records,
         )
+
+
+def _damaged(batch: bytes, dice: Random) -> bytes:
+    """One bit of its records is wrong: on the way, not in the log, so the next read is right."""
+    damaged = bytearray(batch)
+    damaged[dice.randrange(HEADER_SIZE, len(batch))] ^= 1 << dice.randrange(8)
+    return bytes(damaged)
 
 
 def _versions() -> ApiVersionsResponse:
