@@ -85,10 +85,11 @@ def _refuse_foreign(disk: Disk, companions: Iterable[str]) -> None:
     """Opening removes what a crash left half deleted: never do that in somebody's home."""
     if disk.stat(META_PROPERTIES) is not None:
         return
-    known = {*_AT_THE_TOP, *companions, "lost+found"}
+    known = {*_AT_THE_TOP, META_PROPERTIES, *companions, "lost+found"}
     for entry in disk.list():
         is_partition = entry.kind == "directory" and partition_of(entry.name) is not None
-        if not is_partition and entry.name not in known:
+        # A first start that failed may have left one of them half written.
+        if not is_partition and entry.name.removesuffix(".tmp") not in known:
             raise StorageError(
                 f"{disk.root} is no data directory and not empty (it holds {entry.name!r}); "
                 "give a new or an empty one"
