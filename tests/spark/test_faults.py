@@ -26,7 +26,7 @@ from tests.peers.jars import java, kafka_jars
 from tests.peers.kafka import ApacheKafka, free_ports
 from tests.spark.topics import Row, Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DRIVER = Path(__file__).with_name("driver.py")
 SPECULATING = Path(__file__).with_name("speculating.py")
