@@ -29,7 +29,7 @@ class VerifiableMember:
             tool_command(
                 "VerifiableConsumer",
                 *("--bootstrap-server", door.servers, "--topic", topic, "--group-id", group),
-                *("--session-timeout", "6000", "--reset-policy", "earliest", "--verbose"),
+                *("--reset-policy", "earliest", "--verbose"),
                 *arguments,
             ),
             stdout=subprocess.PIPE,
@@ -75,8 +75,12 @@ def java_member(
 ) -> Iterator[VerifiableMember]:
     """A member for the length of a block. A static one does not leave when it is stopped."""
     assignor = f"org.apache.kafka.clients.consumer.{ASSIGNORS[strategy]}"
+    # A new Java process may take seconds to join; a static member's place must still be there.
+    session = ("--session-timeout", "6000" if instance is None else "30000")
     static = ("--group-instance-id", instance) if instance is not None else ()
-    member = VerifiableMember(door, topic, group, "--assignment-strategy", assignor, *static)
+    member = VerifiableMember(
+        door, topic, group, "--assignment-strategy", assignor, *session, *static
+    )
     try:
         yield member
     finally:

@@ -43,8 +43,9 @@ const commands = {
       groupId: group,
       deserializers: stringDeserializers,
       protocols: [{ name: strategy, version: strategy === "cooperative-sticky" ? 3 : 1 }],
-      sessionTimeout: 6000,
-      rebalanceTimeout: 10000,
+      // A new Node process may take seconds to join; a static member's place must still be there.
+      sessionTimeout: instance ? 30000 : 6000,
+      rebalanceTimeout: instance ? 30000 : 10000,
       heartbeatInterval: 300,
       // A fetch from before a rebalance still delivers what was revoked, on Apache Kafka too: keep it short.
       maxWaitTime: 200,
