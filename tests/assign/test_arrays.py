@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +12,11 @@ from hypothesis import strategies as st
 
 from shoal.assign import ClusterMetadata, Subscription
 from shoal.assign.arrays import stable_order
+from shoal.assign.constrained import _verify
 from shoal.assign.general_arrays import level_by_level
 from shoal.assign.scenario import answer
 from shoal.assign.sticky import CooperativeStickyAssignor, StickyAssignor
+from shoal.errors import UpstreamFailureError
 from tests.assign.groups import lists, tps
 from tests.assign.oracle import arrays_from
 from tests.assign.scenarios import random_scenario
@@ -96,3 +101,27 @@ def test_claims_are_looked_up_without_a_table_when_it_would_be_large(
                 by_arrays = answer(scenario)
             with arrays_from(1 << 62):
                 assert by_arrays == answer(scenario)
+
+
+@pytest.mark.slow
+def test_arrays_and_lists_agree_on_messy_groups_where_java_is_not_at_hand() -> None:
+    for seed in range(200, 700):
+        scenario = random_scenario(seed)
+        for strict in (True, False):
+            with arrays_from(1):
+                by_arrays = answer(scenario, strict_upstream=strict)
+            with arrays_from(1 << 62):
+                assert by_arrays == answer(scenario, strict_upstream=strict), seed
+
+
+def test_kafkas_closing_checks_are_mirrored() -> None:
+    """No group is known that fails them; should one come, the failure is Kafka's."""
+    problem: Any = SimpleNamespace(member_ids=["m"])
+    good: Any = SimpleNamespace(under=[0], over=1, over_expected=1, given=[[7]], low=1)
+    _verify(problem, good)
+    good.over_expected = 2
+    with pytest.raises(UpstreamFailureError, match="expected number of members"):
+        _verify(problem, good)
+    good.over_expected, good.low = 1, 2
+    with pytest.raises(UpstreamFailureError, match=r"\[m\] doesn't reach minQuota"):
+        _verify(problem, good)
