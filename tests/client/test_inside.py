@@ -14,6 +14,7 @@ from shoal import Admin, Consumer, TopicPartition
 from shoal.client.accumulator import Builder, ProducerBatch
 from shoal.client.config import ConsumerConfig
 from shoal.client.connection import Buffers, _Frames
+from shoal.client.fetching import extent
 from shoal.client.metadata import Metadata, merged
 from shoal.client.positions import EARLIEST, Positions
 from shoal.client.reading import Buffer, Chunk, Reader
@@ -25,7 +26,13 @@ from shoal.errors import (
     InvalidFrameError,
     NoOffsetForPartitionError,
 )
-from shoal.records.batch import checksum_holds, encode_batch, next_offset, read_header
+from shoal.records.batch import (
+    checksum_holds,
+    encode_batch,
+    iter_headers,
+    next_offset,
+    read_header,
+)
 from shoal.wire.apis.metadata import MetadataResponse
 from tests.client.scripted import RECORDS, ScriptedBroker
 
@@ -117,6 +124,42 @@ def batches(*ranges):
         encode_batch([(None, str(n).encode(), (), n) for n in range(*r)], base_offset=r[0])
         for r in ranges
     )
+
+
+def clear_extent(data, offset):
+    """The same in plain words."""
+    epochs = []
+    for _, header in iter_headers(data):
+        offset = max(offset, header.next_offset)
+        if header.leader_epoch >= 0 and (not epochs or epochs[-1][1] != header.leader_epoch):
+            epochs.append((header.base_offset, header.leader_epoch))
+    return offset, epochs
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(-1, 2)), max_size=5),
+    st.integers(0, 3),
+    st.integers(0, 10_000),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2),
+)
+def test_hopping_from_batch_to_batch_finds_what_reading_every_header_finds(runs, start, cut, flips):
+    data, base = bytearray(), start
+    for count, epoch in runs:
+        records = [(None, b"v", (), 0)] * count
+        data += encode_batch(records, base_offset=base, leader_epoch=epoch)
+        base += count
+    if cut % 3 == 0 and data:
+        del data[cut % len(data) :]
+    for place, value in flips:
+        if data:
+            data[place % len(data)] = value
+    try:
+        expected = clear_extent(bytes(data), start)
+    except CorruptDataError as error:
+        with pytest.raises(type(error)):
+            extent(bytes(data), start)
+    else:
+        assert extent(memoryview(data), start) == expected
 
 
 def reader_of(*chunks, **settings):

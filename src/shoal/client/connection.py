@@ -46,6 +46,9 @@ _SCRATCH_BYTES: Final = 64 * 1024
 # copied by asyncio, so little must be left over.
 _PIECE_BYTES: Final = 256 * 1024
 _SIZE_STEP: Final = 256 * 1024
+# In the middle of a large answer the socket wakes us for so much, not for every packet: a broker
+# that sends in small pieces would else cost a round of the event loop for each.
+_WAKE_BYTES: Final = 512 * 1024
 
 
 class Versioned(NamedTuple):
@@ -86,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._next_id = 0
         self._is_paused = False
+        self._raw: Any = None
+        self._wakes_at = 1
         self.last_used = self._loop.time()
 
     # --- requests ---
@@ -210,6 +215,9 @@ class Connection(asyncio.BufferedProtocol):
         if raw is not None:
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Elsewhere the option does nothing for polling, and TLS has records of its own.
+            if sys.platform == "linux" and transport.get_extra_info("ssl_object") is None:
+                self._raw = raw
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = str(exc) if exc is not None else "the broker closed the connection"
@@ -229,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._incoming.filled(nbytes):
                 self._answer(frame)
+            self._wake_at(self._incoming.missing_bytes)
         except InvalidFrameError as error:
             reason = f"{self.name}: {error.reason}"
             if self.versions:
@@ -236,6 +245,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(ConnectionFailedError(reason))
             else:
                 self.close(InvalidFrameError(reason, hint=error.hint))
+
+    def _wake_at(self, missing_bytes: int) -> None:
+        """Never more than is sure to come, or the end of an answer would wait for the next."""
+        wanted = max(1, min(missing_bytes, _WAKE_BYTES))
+        if wanted != self._wakes_at and self._raw is not None:
+            self._wakes_at = wanted
+            with contextlib.suppress(OSError):
+                self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def _answer(self, frame: memoryview) -> None:
         if self._error is not None:
@@ -296,6 +313,11 @@ class _Frames:
         self._filled = 0
         self._large: memoryview | None = None
         self._large_filled = 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is still to come of a large frame that has begun; 0 if there is none."""
+        return 0 if self._large is None else len(self._large) - self._large_filled
 
     def room(self) -> memoryview:
         if self._large is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.client.cluster import Cluster
@@ -39,7 +40,7 @@ from shoal.errors import (
     RetriableError,
     error_for,
 )
-from shoal.records.batch import iter_headers
+from shoal.records.batch import HEADER_SIZE, iter_headers
 from shoal.types import TopicPartition
 from shoal.wire.apis.fetch import FetchRequest
 from shoal.wire.apis.registry import ApiKey
@@ -54,6 +55,10 @@ _FIRST_WITH_TOPIC_IDS: Final = 13
 # After a catch-up that found nothing: until then the common round is likely to be back.
 _PAUSE_S: Final = 0.05
 _SESSIONLESS: Final = (0, -1)
+# base_offset, length, leader_epoch, magic, last_offset_delta, record_count of a batch.
+_HOP: Final = struct.Struct(">qiib6xi30xi")
+_LENGTH_FROM: Final = 12
+_OFFSET_MAX: Final = 2**63 - 1
 # So many full answers of a partition may wait to be read.
 _AHEAD: Final = 4
 
@@ -345,7 +350,7 @@ class Fetcher:
         if not data:
             return False
         try:
-            end, epochs = _extent(data, state.fetch_offset)
+            end, epochs = extent(data, state.fetch_offset)
         except CorruptDataError as error:
             self._errors[state.tp] = (
                 state.lap,
@@ -402,17 +407,27 @@ class Fetcher:
                 state.read_from = None
 
 
-def _extent(data: bytes, offset: int) -> tuple[int, Epochs]:
+def extent(data: bytes | memoryview, offset: int) -> tuple[int, Epochs]:
     """Where to fetch next after the whole batches in ``data``, and which epochs wrote them.
 
-    Not the last record plus one: compaction leaves batches whose last offsets are gone.
+    Not the last record plus one: compaction leaves batches whose last offsets are gone. Hops from
+    batch to batch in as few steps as it can; what looks odd is left to ``iter_headers`` to judge.
     """
     epochs: list[tuple[int, int]] = []
-    for _, header in iter_headers(data):
-        offset = max(offset, header.next_offset)
-        epoch = header.leader_epoch
-        if epoch >= 0 and (not epochs or epochs[-1][1] != epoch):
-            epochs.append((header.base_offset, epoch))
+    known, position, size = -1, 0, len(data)
+    while size - position >= HEADER_SIZE:
+        base, length, epoch, magic, delta, count = _HOP.unpack_from(data, position)
+        end = position + length + _LENGTH_FROM
+        if magic != 2 or end > size or end - position < HEADER_SIZE:
+            break
+        if base < 0 or delta < 0 or base + delta >= _OFFSET_MAX or not 0 <= count <= delta + 1:
+            break
+        if epoch != known and epoch >= 0:
+            known = epoch
+            epochs.append((base, epoch))
+        position, offset = end, max(offset, base + delta + 1)
+    for _, header in iter_headers(memoryview(data)[position:]):
+        raise AssertionError(f"a batch that is well was left out: {header}")
     return offset, epochs
 
 
