@@ -141,6 +141,21 @@ def test_faults_of_tests_hit_the_quick_way_too():
         assert one.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_a_request_that_cannot_be_decoded_is_refused_once():
+    with Broker(topics={"t": 1}) as broker, RawClient(broker.port) as raw:
+        raw.send(request_for("t", 0, batch(b"v"), version=9, identity=b""), 9)
+        raw.receive(0, 9)
+        whole = b"".join(
+            encode_request(0, 9, 1, "c", request_for("t", 0, batch(b"v"), version=9, identity=b""))
+        )
+        broken = whole[4:-3]
+        raw.sock.sendall(len(broken).to_bytes(4, "big") + broken)
+        assert raw.is_cut()
+        counted = broker.counters()
+        assert counted["errors"] == {"undecodable": 1}
+        assert counted["refused"] == {}
+
+
 @pytest.mark.parametrize("version", [3, 9])
 def test_what_is_not_usual_has_no_shape(version):
     plain = request_for("t", 0, batch(b"v"), version=version, identity=b"")

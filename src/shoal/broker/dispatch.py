@@ -232,7 +232,7 @@ class Dispatch:
         if self.faults is not None and self.faults.intercept(call, api.name, body):
             return
         self.run(call, api, body)
-        if api.key == _PRODUCE:
+        if api.key == _PRODUCE and not connection.is_closed:
             self._learn(connection, header, frame, body)
 
     def _produced_quickly(self, call: Call, frame: memoryview) -> bool:
