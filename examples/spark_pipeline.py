@@ -4,7 +4,7 @@
     python examples/spark_pipeline.py
 
 Starts a broker, writes orders, and has ``spark-pipelines`` run the definition in
-``examples/pipeline``. With a catalog that lasts (a Hive metastore, Iceberg …), the next run takes on
+``examples/pipeline``. With a catalog that lasts (a Hive metastore, say), the next run takes on
 where this one ended; Spark's own forgets its tables with the process.
 """
 
