@@ -19,10 +19,11 @@ PICTURE = ROOT / "docs" / "pictures" / "assign-growth.svg"
 
 INTRODUCTION = """# How assignment grows
 
-CPU milliseconds for one fresh assignment: partitions by members. A peer that took more than three
-seconds was not asked about larger groups. "One member wants one topic" is the general algorithm of
+CPU milliseconds for one fresh assignment: partitions by members. A peer that took more than a
+second was not asked about larger groups. "One member wants one topic" is the general algorithm of
 `sticky`; the others are groups whose members all subscribe to the same. Java is Kafka's own class,
-warm, without its garbage collector.
+warm, without its garbage collector; where the one member cannot be given its share (fewer members
+than topics), it looks for a way for hours, and is left out.
 
 ![Time by partitions and by members](../pictures/assign-growth.svg)
 """
@@ -53,10 +54,14 @@ def page(entry: Mapping[str, Any], found: Mapping[str, Sizes]) -> str:
         parts += [f"## {what}", "", f"| partitions x members | {' | '.join(names)} |"]
         parts.append("|---" * (len(names) + 1) + "|")
         for (partitions, members), times in sorted(sizes.items()):
-            shown = [f"{times[name]:,.3g}" if name in times else "" for name in names]
+            shown = [_shown(times[name]) if name in times else "" for name in names]
             parts.append(f"| {partitions:,} x {members:,} | {' | '.join(shown)} |")
         parts.append("")
     return "\n".join(parts)
+
+
+def _shown(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
 
 
 def picture(found: Mapping[str, Sizes]) -> str:
