@@ -107,9 +107,10 @@ class _Samples:
         first = np.searchsorted(self.life, life, "left")
         step = np.where(unseen, 1, np.maximum(self.end[after] - self.end[before], 1))
         share = np.where(unseen, 0, (committed - self.end[before]) / step)
-        between = self.time_us[before] + share * (self.time_us[after] - self.time_us[before])
-        since = np.where(unseen, self.time_us[first], between)
-        seconds = np.where(is_current, 0.0, (self.time_us[sample] - since) / _US)
+        # Differences first: a time in microseconds does not fit into a float.
+        passed = share * (self.time_us[after] - self.time_us[before])
+        since = self.time_us[np.where(unseen, first, before)]
+        seconds = np.where(is_current, 0.0, (self.time_us[sample] - since - passed) / _US)
         return seconds, unseen & ~is_current
 
 
