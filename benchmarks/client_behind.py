@@ -4,7 +4,7 @@ A topic of 100 M records of 100 bytes in compressed batches, as a busy service w
 the same few batches again and again, so that filling it takes seconds. The reader's resident
 memory is noted after every poll. It goes up and down with what is buffered; flat means that around
 the end it is what it was around the beginning. Goal: the median over the last tenth at most 1.1
-times the median over the first. confluent-kafka and ``poll`` read the first millions as a yardstick.
+times the median over the first. confluent-kafka and ``poll`` read the first millions beside it.
 
     python -m benchmarks client_behind
 """
