@@ -29,7 +29,7 @@ def main() -> None:
             "spark.speculation.interval": "100ms",
             "spark.speculation.quantile": "0.5",
             "spark.speculation.multiplier": "1.1",
-            # It would look at rates of metrics that a Python source does not have.
+            # Elapsed time alone decides, not the rate of rows.
             "spark.speculation.efficiency.enabled": "false",
         },
     )
