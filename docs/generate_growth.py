@@ -23,7 +23,7 @@ CPU milliseconds for one fresh assignment: partitions by members. A peer that to
 second was not asked about larger groups. "One member wants one topic" is the general algorithm of
 `sticky`; the others are groups whose members all subscribe to the same. Java is Kafka's own class,
 warm, without its garbage collector; where the one member cannot be given its share (fewer members
-than topics), it looks for a way for hours, and is left out.
+than topics), it did not answer within minutes, and is left out.
 
 ![Time by partitions and by members](../pictures/assign-growth.svg)
 """
