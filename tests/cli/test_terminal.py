@@ -69,6 +69,7 @@ def on_terminal(
         stderr=follower,
         env=environment,
         start_new_session=True,
+        preexec_fn=_hear_interrupts,
     )
     os.close(follower)
     try:
@@ -78,6 +79,11 @@ def on_terminal(
             process.kill()
         process.wait(20)
         os.close(leader)
+
+
+def _hear_interrupts() -> None:
+    """Whoever runs the tests in the background has told their children to ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def without_colours(text: str) -> str:
