@@ -149,7 +149,7 @@ def test_interrupting_a_reader_is_quiet_and_leaves_the_group(shoal: Run, broker:
     shoal("topic", "create", "stopped", "-p", "1")
     shoal("produce", "stopped", stdin="first\n")
     with on_terminal(broker, "consume", "stopped", "-g", "leavers") as terminal:
-        terminal.read_until("first")
+        terminal.read_until("first\r\n")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.read_all().replace("\r", "") == "first\n"
         assert terminal.process.returncode == 130
