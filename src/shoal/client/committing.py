@@ -135,9 +135,17 @@ class Committer:
     # --- by the user ---
 
     async def commit_sync(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait; callbacks of earlier asynchronous commits run first."""
-        await self.finish_async(deadline)
+        """Commit and wait; callbacks of earlier asynchronous commits run first.
+
+        Raises:
+            RequestTimeoutError: not done by ``deadline``, be it only with the earlier ones.
+        """
+        is_drained = await self.finish_async(deadline)
         await self.run_callbacks()
+        if not is_drained:
+            raise RequestTimeoutError(
+                f"earlier commits were not answered within {deadline.timeout_s:g} s"
+            )
         if not offsets:
             return
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
@@ -185,10 +193,12 @@ class Committer:
             logger.warning("commit before a rebalance failed: %s", outcome.as_error())
         return outcome.verdict
 
-    async def finish_async(self, deadline: Deadline) -> None:
-        """Wait for asynchronous commits under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=deadline.left_s)
+    async def finish_async(self, deadline: Deadline) -> bool:
+        """Wait for the asynchronous commits under way; whether all were answered in time."""
+        if not self._tasks:
+            return True
+        _, pending = await asyncio.wait(self._tasks, timeout=deadline.left_s)
+        return not pending
 
     # --- callbacks ---
 
