@@ -283,7 +283,7 @@ class ConsumerSession:
         try:
             if self._mode == "subscribe":
                 assert self._group is not None
-                await self._group.named(self.questions.deadline(None))
+                await self._group.before_leaving(self.questions.deadline(None))
                 step = self._group.perform(self._group.member.unsubscribe(self._group.now_ms))
                 await self._group.run(step, self._call_back, self._commit_for_rebalance)
         except WakeupError:
@@ -445,7 +445,7 @@ class ConsumerSession:
         if self._group is None:
             return
         member = self._group.member
-        await self._group.named(deadline)
+        await self._group.before_leaving(deadline)
         step = self._group.perform(member.close(self._group.now_ms))
         try:
             await self._group.run(step, self._call_back, self._commit_for_rebalance)

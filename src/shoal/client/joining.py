@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from shoal.assign.loading import load
@@ -39,6 +40,7 @@ from shoal.group.membership import (
     FindCoordinator,
     Lost,
     MemberConfig,
+    MemberState,
     Output,
     RefreshMetadata,
     Revoked,
@@ -55,7 +57,7 @@ _FORGOTTEN_S = 24 * 3600.0
 _COMMIT_PATIENCE_S = 0.05
 # Having given partitions up, a cooperative member joins again in the same poll: others wait for it.
 _ROUNDS_PER_POLL = 3
-_NAME_PATIENCE_S = 1.0
+_LEAVING_PATIENCE_S = 1.0
 
 Callback = Callable[[Revoked | Assigned | Lost], Awaitable[None]]
 CommitAll = Callable[[], Awaitable[CommitVerdict]]
@@ -276,14 +278,25 @@ class Membership:
                 {"message": "a task of the group membership failed", "exception": task.exception()}
             )
 
-    async def named(self, deadline: Deadline) -> None:
-        """Before leaving: wait for the answer to a first JoinGroup, which brings our member id.
+    async def before_leaving(self, deadline: Deadline) -> None:
+        """Have our member id, and a coordinator to say it to; neither is waited for long.
 
-        Who goes without it leaves a stranger behind whom the group waits for until its session
-        ends. Brokers give the id at once (KIP-394); older ones are not waited for long.
+        Who goes without leaves a stranger behind whom the group waits for until its session
+        ends. The id comes with the answer to the first JoinGroup, at once (KIP-394) except from
+        old brokers. And a coordinator that has just moved may have been found by a commit while
+        the member pauses between its own lookups.
         """
         if self._nameless:
-            await asyncio.wait(self._nameless, timeout=deadline.limit(_NAME_PATIENCE_S))
+            await asyncio.wait(self._nameless, timeout=deadline.limit(_LEAVING_PATIENCE_S))
+        member = self.member
+        is_static = member.group_metadata.group_instance_id is not None
+        if member.state is not MemberState.STABLE or member.knows_coordinator or is_static:
+            return
+        limit = Deadline(deadline.limit(_LEAVING_PATIENCE_S))
+        with suppress(ShoalError):
+            await self._cluster.coordinator(self._group_id, limit)
+            self._link += 1
+            self._give(member.coordinator_found(self.now_ms))
 
     async def left(self, deadline: Deadline) -> None:
         """Wait until LeaveGroup is answered, or until ``deadline``."""
