@@ -128,8 +128,13 @@ def test_a_nonsense_software_name_is_an_invalid_request(raw):
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_produce_is_advertised_from_0_and_refused_below_3(raw):
-    (produce_range,) = [e for e in raw.ask(ApiVersionsRequest(), 0).api_keys if e.api_key == 0]
+@pytest.mark.parametrize("version", range(5))
+def test_18659_produce_is_advertised_from_0_and_refused_below_3(raw, version):
+    """Kafka 4.0 listed it from 3 on, and librdkafka compressed nothing any more."""
+    answer = raw.ask(
+        ApiVersionsRequest(client_software_name="a", client_software_version="1"), version
+    )
+    (produce_range,) = [each for each in answer.api_keys if each.api_key == 0]
     assert (produce_range.min_version, produce_range.max_version) == (0, 13)
     body = (0).to_bytes(2) + (2).to_bytes(2) + (9).to_bytes(4) + b"\xff\xff" + bytes(20)
     raw.sock.sendall(len(body).to_bytes(4) + body)

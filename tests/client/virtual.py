@@ -7,14 +7,17 @@ scripted one, asked directly.
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from shoal.client.connection import Connection, _agree_on_versions
+from shoal.wire.apis.registry import API
 from tests.client.scripted import ScriptedBroker
 
 T = TypeVar("T")
+Delay = float | Callable[[str], float]
 
 
 class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
@@ -38,13 +41,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Pipe(asyncio.Transport):
-    """What the client writes goes to the broker; its answer comes ``delay_s`` later."""
+    """What the client writes goes to the broker; its answer comes ``delay_s`` later.
 
-    def __init__(self, broker: ScriptedBroker, connection: Connection, delay_s: float) -> None:
+    The delay may depend on the API; answers still come in the order of the requests.
+    """
+
+    def __init__(self, broker: ScriptedBroker, connection: Connection, delay_s: Delay) -> None:
         super().__init__()
         self._broker = broker
         self._connection = connection
         self._delay_s = delay_s
+        self._last_due = 0.0
         self._written = b""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -61,11 +68,18 @@ class _Pipe(asyncio.Transport):
                 return
             frame, self._written = self._written[4 : 4 + size], self._written[4 + size :]
             answer = self._broker._answer(frame)
-            loop = asyncio.get_running_loop()
+            loop, due = asyncio.get_running_loop(), self._due(frame)
             if answer is None:
-                loop.call_later(self._delay_s, self._connection.connection_lost, None)
+                loop.call_at(due, self._connection.connection_lost, None)
                 return
-            loop.call_later(self._delay_s, self._deliver, len(answer).to_bytes(4, "big") + answer)
+            loop.call_at(due, self._deliver, len(answer).to_bytes(4, "big") + answer)
+
+    def _due(self, frame: bytes) -> float:
+        delay = self._delay_s
+        delay_s = delay(API[int.from_bytes(frame[:2], "big")].name) if callable(delay) else delay
+        due = asyncio.get_running_loop().time() + delay_s
+        self._last_due = max(due, math.nextafter(self._last_due, math.inf))
+        return self._last_due
 
     def _deliver(self, data: bytes) -> None:
         while data and self._connection.is_open:
@@ -79,7 +93,7 @@ class _Pipe(asyncio.Transport):
         pass
 
 
-def opener(broker: ScriptedBroker, delay_s: float = 0.05) -> Any:
+def opener(broker: ScriptedBroker, delay_s: Delay = 0.05) -> Any:
     async def open_(host: str, port: int, config: Any, tls: Any, buffers: Any) -> Connection:
         connection = Connection(config, f"{host}:{port}", buffers)
         connection.connection_made(_Pipe(broker, connection, delay_s))
@@ -93,7 +107,11 @@ def run(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
     """The result, and how many virtual seconds it took."""
     loop = VirtualLoop()
     try:
-        result = loop.run_until_complete(work)
-        return result, loop.time()
+        return loop.run_until_complete(work), loop.time()
     finally:
+        left = asyncio.all_tasks(loop)  # of a test that failed half-way
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
