@@ -124,6 +124,13 @@ def test_a_position_outside_the_log_is_reset_or_an_error(producer, consumer, top
     assert take(other, 1)[0].offset == 1
 
 
+def test_a_topic_nobody_knows_keeps_no_other_waiting(producer, consumer, topic):
+    fill(producer, topic, 3)
+    one = consumer(allow_auto_create_topics=False)
+    one.assign([TopicPartition(topic, 0), TopicPartition(f"{topic}-misspelt", 0)])
+    assert [record.offset for record in take(one, 3)] == [0, 1, 2]
+
+
 def test_seek_leaves_what_was_buffered(producer, consumer, topic):
     tp = TopicPartition(topic, 0)
     fill(producer, topic, 20)

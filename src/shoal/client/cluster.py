@@ -186,20 +186,29 @@ class Cluster:
         """
 
         async def attempt() -> Metadata:
-            missing = [name for name in names if name not in self.metadata.topics]
-            if not missing:
-                return self.metadata
-            found = await self.refresh(missing, deadline)
-            for name in missing:
-                code = found.errors.get(name)
-                if code is not None and reaction("Metadata", code) is Reaction.RAISE:
-                    raise error_for(code, f"topic {name!r}")
-                if name not in found.topics:
-                    unknown = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    raise RetriableError(unknown, f"topic {name!r}")
-            return found
+            for failure in (await self.undescribed(names, deadline)).values():
+                raise failure
+            return self.metadata
 
         return await self.retrying(attempt, deadline)
+
+    async def undescribed(
+        self, names: Collection[str], deadline: Deadline
+    ) -> dict[str, BrokerError]:
+        """Ask once about those of ``names`` that are unknown; what is wrong with the rest."""
+        missing = [name for name in names if name not in self.metadata.topics]
+        if not missing:
+            return {}
+        found = await self.refresh(missing, deadline)
+        failures: dict[str, BrokerError] = {}
+        for name in missing:
+            code = found.errors.get(name)
+            if code is not None and reaction("Metadata", code) is Reaction.RAISE:
+                failures[name] = error_for(code, f"topic {name!r}")
+            elif name not in found.topics:
+                unknown = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                failures[name] = RetriableError(unknown, f"topic {name!r}")
+        return failures
 
     def leader_id(self, tp: TopicPartition) -> int:
         """Who leads ``tp``.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from shoal.client.cluster import RETRIED, Cluster
 from shoal.client.config import ConsumerConfig
-from shoal.client.offsets import EARLIEST, LATEST, fetch_committed, list_offsets
+from shoal.client.offsets import EARLIEST, LATEST, Found, ask_offsets, fetch_committed
 from shoal.client.positions import PartitionState, Positions
 from shoal.client.timing import Backoff, Deadline
 from shoal.errors import NoOffsetForPartitionError, ShoalError
@@ -118,9 +118,12 @@ class Locator:
         if not wanted:
             return
         ends = {tp: s.reset_to for tp, (s, _) in wanted.items() if s.reset_to is not None}
-        found = await list_offsets(self._cluster, ends, self._deadline())
-        for tp, (state, lap) in wanted.items():
-            answer = found[tp]
-            if state.lap == lap and answer is not None:
-                state.seek(answer.offset, answer.leader_epoch)
-        self._on_found()
+
+        def apply(found: Found) -> None:
+            for tp, answer in found.items():
+                state, lap = wanted[tp]
+                if state.lap == lap and answer is not None:
+                    state.seek(answer.offset, answer.leader_epoch)
+            self._on_found()
+
+        await ask_offsets(self._cluster, ends, self._deadline(), apply)

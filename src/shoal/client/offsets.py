@@ -7,10 +7,10 @@ a member of a group commits through ``committing.py`` instead, which knows as wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import RETRIED, Cluster
 from shoal.client.connection import Versioned
 from shoal.client.timing import Deadline
 from shoal.errors import ErrorCode, RetriableError
@@ -44,42 +44,56 @@ async def list_offsets(
         RequestTimeoutError: something has no answer until then.
         BrokerError: a broker refused.
     """
-    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-    left = dict(wanted)
+    found: Found = {}
 
     async def attempt() -> None:
-        await cluster.topics({tp.topic for tp in left}, deadline)
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for tp, timestamp in left.items():
-            by_leader.setdefault(cluster.leader_id(tp), {})[tp] = timestamp
-        outcomes = await asyncio.gather(
-            *(_ask_leader(cluster, node, part, deadline) for node, part in by_leader.items()),
-            return_exceptions=True,
-        )
-        failure: BaseException | None = None
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                failure = outcome
-                continue
-            answers, error = outcome
-            failure = failure or error
-            found.update(answers)
-            for tp in answers:
-                del left[tp]
-        if failure is not None:
-            raise failure
+        left = {tp: at for tp, at in wanted.items() if tp not in found}
+        if left:
+            await ask_offsets(cluster, left, deadline, found.update)
 
-    if left:
-        await cluster.retrying(attempt, deadline)
+    await cluster.retrying(attempt, deadline)
     return {tp: found[tp] for tp in wanted}
 
 
-_Found = dict[TopicPartition, OffsetAndTimestamp | None]
+Found = dict[TopicPartition, OffsetAndTimestamp | None]
+
+
+async def ask_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    on_answers: Callable[[Found], None],
+) -> None:
+    """One round of ``list_offsets``: what can be known now is handed to ``on_answers`` before the
+    first failure is raised, so that a partition nobody leads keeps no other one waiting.
+    """
+    topics = {tp.topic for tp in wanted}
+    failures: list[BaseException] = [*(await cluster.undescribed(topics, deadline)).values()]
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, timestamp in wanted.items():
+        try:
+            by_leader.setdefault(cluster.leader_id(tp), {})[tp] = timestamp
+        except RetriableError as error:
+            failures.append(error)
+    outcomes = await asyncio.gather(
+        *(_ask_leader(cluster, node, part, deadline) for node, part in by_leader.items()),
+        return_exceptions=True,
+    )
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            failures.append(outcome)
+            continue
+        answers, refusal = outcome
+        failures += [] if refusal is None else [refusal]
+        on_answers(answers)
+    # What will not pass is told before what may.
+    for failure in sorted(failures, key=lambda one: isinstance(one, RETRIED)):
+        raise failure
 
 
 async def _ask_leader(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], deadline: Deadline
-) -> tuple[_Found, Exception | None]:
+) -> tuple[Found, Exception | None]:
     """What one leader knows, and the first failure among its partitions."""
     topics: dict[str, list[ListOffsetsRequest.Partition]] = {}
     for tp, timestamp in wanted.items():
@@ -96,7 +110,7 @@ async def _ask_leader(
         ]
     )
     answer = await cluster.ask(request, node_id=node_id, deadline=deadline)
-    found: _Found = {}
+    found: Found = {}
     failure: Exception | None = None
     for topic in answer.topics:
         for one in topic.partitions:
