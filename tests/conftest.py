@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 # These machines are shared: a deadline would judge the neighbours, not the code.
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: let the collector never look at it again.
+
+    Nine thousand tests are a large heap, and some tests collect garbage to judge what is left.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
