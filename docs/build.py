@@ -10,6 +10,7 @@ from docs import (
     generate_benchmarks,
     generate_compatibility,
     generate_file_map,
+    generate_growth,
     generate_pictures,
     generate_reference,
 )
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     """Write the generated pages and pictures, then the site."""
     generate_benchmarks.main()
+    generate_growth.main()
     generate_compatibility.main()
     generate_file_map.TARGET.write_text(generate_file_map.page())
     generate_reference.main()

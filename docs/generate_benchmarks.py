@@ -18,7 +18,11 @@ RESULTS = ROOT / "benchmarks" / "results.jsonl"
 TARGET = ROOT / "docs" / "benchmarks.md"
 PICTURES = ROOT / "docs" / "pictures"
 AREAS = {
-    "assign": ("Assignors", "Apache Kafka's own classes run in a warm JVM beside ours."),
+    "assign": (
+        "Assignors",
+        "Apache Kafka's own classes run in a warm JVM beside ours. From ten to a million: "
+        "[How assignment grows](concepts/assignors-growth.md).",
+    ),
     "group": ("Groups", "The coordinator and the simulator are pure: seconds are of CPU."),
     "simulator": ("Groups", ""),
     "broker": ("Broker", "Apache Kafka 4.3 (KRaft, one node) on the same machine, in turns."),
@@ -61,6 +65,8 @@ def by_area() -> dict[str, dict[str, dict[str, Any]]]:
     """The results by title of their area, in the order of the page."""
     found: dict[str, dict[str, dict[str, Any]]] = {title: {} for title, _ in AREAS.values()}
     for name, entry in results().items():
+        if name == "assign_growth":
+            continue  # has a page of its own
         found[AREAS[name.partition("_")[0]][0]][name] = entry
     return {title: entries for title, entries in found.items() if entries}
 
