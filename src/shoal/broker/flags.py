@@ -41,6 +41,7 @@ FLAGS: Final[dict[str, Flag]] = {
 }
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
+_CHOICES: Final = {"log_level": LOG_LEVELS, "log_format": LOG_FORMATS}
 _DEFAULTS: Final[dict[str, Any]] = {
     "listen": [],
     "sasl": [],
@@ -77,13 +78,13 @@ def quick(arguments: Sequence[str]) -> dict[str, Any] | None:
         if flag.kind == "list":
             options[flag.keyword].append(value)
         elif flag.kind == "value":
+            if value not in _CHOICES.get(flag.keyword, (value,)):
+                return None
             options[flag.keyword] = value
         elif value.isdecimal() and value.isascii() and int(value) > 0:
             options[flag.keyword] = int(value)
         else:
             return None
-    if options["log_level"] not in LOG_LEVELS or options["log_format"] not in LOG_FORMATS:
-        return None
     return options
 
 
