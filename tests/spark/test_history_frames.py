@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seconds = np.asarray(table.column(time).cast(pa.int64())) // 1_000_000 - START_MS // 1000
         for part in range(3):
             chosen = table.filter(pa.array(np.minimum(seconds // 20, 2) == part))
-            pq.write_table(chosen, root / name / f"{part}.parquet")
+            path = root / name / f"{part}.parquet"
+            pq.write_table(chosen, path)
+            # A stream takes files in the order of these, and three may be written in a millisecond.
+            os.utime(path, (START_MS // 1000 + part, START_MS // 1000 + part))
     return root
 
 
