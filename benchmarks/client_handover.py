@@ -29,6 +29,7 @@ from benchmarks.measuring import Report, Row, json_argument
 
 PARTITIONS = 9
 BUSY_S = 0.5
+CLOSE_S = 10.0
 EVERY_S = 0.005
 ROUNDS = 3
 HEARTBEAT_MS = 200
@@ -152,7 +153,11 @@ def _process(
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        try:
+            process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()  # closing a peer in the middle of a rebalance may take a session
+            process.wait()
 
 
 def _line(process: subprocess.Popen[str]) -> str:
