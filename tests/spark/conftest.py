@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 _SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+# Spark's callback server waits with select(), which knows no descriptor above 1023; the brokers of
+# the tests before may have taken all of those. So a few are kept from the start.
+_KEPT = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+
+
+def _listen_for_callbacks(spark: SparkSession) -> None:
+    """Start the server that ``foreachBatch`` and listeners need, on a descriptor it can use."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    while _KEPT:
+        os.close(_KEPT.pop())
+    ensure_callback_server_started(spark.sparkContext._gateway)
+
+
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session writes its event log, for the search for secrets."""
@@ -53,6 +67,7 @@ def spark(
         with suppress(PeerMissingError):
             settings["spark.jars"] = ",".join(map(str, spark_connector_jars()))
     spark = session("shoal-tests", cores=2, quiet=True, settings=settings)
+    _listen_for_callbacks(spark)
     yield spark
     spark.stop()
 
