@@ -37,7 +37,7 @@ class RandomAssignor:
     def __init__(self, seed: int | None = None) -> None:
         self._random = Random(seed)
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         """Nothing to tell the leader beside the topics."""
         return None
 

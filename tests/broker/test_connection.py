@@ -66,7 +66,7 @@ def framed(body: bytes) -> bytes:
 
 async def until(holds: Callable[[], object]) -> None:
     """The event is in the server's own bookkeeping, which has no Event to wait for."""
-    while not holds():  # noqa: ASYNC110
+    while not holds():  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0.001)
 
 

@@ -103,7 +103,7 @@ def test_they_lead_and_follow_with_our_assignor(
         wait_for(lambda: len(theirs.owned) == 5 or theirs.error)
         ours = consumer(assignors=[assignor])
         ours.subscribe([topic])
-        mine = lambda: {tp.partition for tp in ours.assignment()}  # noqa: E731
+        mine = lambda: {tp.partition for tp in ours.assignment()}  # noqa: E731 - a name for what is waited for
         poll_until(
             ours,
             lambda: (

@@ -101,7 +101,7 @@ def test_two_kinds_of_clients_share_a_topic(
     poll_until(ours, lambda: len(ours.assignment()) == 4)
     seen = []
     with other(servers, group, topic, assignor) as theirs:
-        mine = lambda: {tp.partition for tp in ours.assignment()}  # noqa: E731
+        mine = lambda: {tp.partition for tp in ours.assignment()}  # noqa: E731 - a name for what is waited for
         poll_until(
             ours,
             lambda: len(mine()) == len(theirs.owned) == 2 and mine() | theirs.owned == {0, 1, 2, 3},

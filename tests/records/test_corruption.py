@@ -130,7 +130,7 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
 def test_mutations_read_alike_with_both_kernels() -> None:
     bad = 0
     for data in mutations(1500, seed=1):
-        read = lambda data=data: decode_records(Chunk("t", 0, data), check_crc=False)  # noqa: E731
+        read = lambda data=data: decode_records(Chunk("t", 0, data), check_crc=False)  # noqa: E731 - bound now, read later
         result = outcome("c", read)
         assert result == outcome("python", read)
         bad += isinstance(result, tuple)

@@ -306,7 +306,7 @@ def test_a_log_read_in_parts_tells_the_same_as_in_one(journal: Journal, cuts: li
     # The pause ends with a commit that a stream has not seen yet.
     for row in [*whole, *parts]:
         del row["pause_ms"]
-    order = lambda row: (row["group"], row["at"], row["generation"])  # noqa: E731
+    order = lambda row: (row["group"], row["at"], row["generation"])  # noqa: E731 - the one order both sides are put in
     assert sorted(parts, key=order) == sorted(whole, key=order)
 
 

@@ -45,7 +45,7 @@ class FunctionAssignor:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self._function = function
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         return None
 
     def assign(

@@ -27,7 +27,7 @@ class RoundRobinAssignor:
     version = 0
     supported_protocols = (RebalanceProtocol.EAGER,)
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         return None
 
     def assign(

@@ -38,7 +38,7 @@ class StickyAssignor:
         self._partitions: Sequence[TopicPartition] | None = None
         self._generation = NO_GENERATION
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         if self._partitions is None:
             return None
         return encode_sticky(self._partitions, self._generation)
@@ -74,7 +74,7 @@ class CooperativeStickyAssignor:
         self._strict_upstream = strict_upstream
         self._generation = NO_GENERATION
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         return encode_generation(self._generation)
 
     def assign(
@@ -88,5 +88,5 @@ class CooperativeStickyAssignor:
             two_rounds=True,
         )
 
-    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002 - the interface names it
         self._generation = metadata.generation_id

@@ -49,7 +49,7 @@ class GroupTail:
     def ends(self) -> pa.Table:
         return _no_samples()
 
-    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002
+    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002 - the interface names it
         return _no_samples()
 
 

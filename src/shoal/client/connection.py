@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._pump()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the interface names it
         return self._incoming.room()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -73,7 +73,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
-    def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int:  # noqa: ARG002
+    def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int:  # noqa: ARG002 - the interface names it
         number = self._next.get(topic, 0)
         self._next[topic] = number + 1
         return number % partition_count

@@ -71,11 +71,11 @@ class GroupCommitter(StreamingQueryListener):  # type: ignore[misc]  # pyspark i
             # The query must not suffer from its bookkeeping; the next batch commits anew.
             logger.warning("group %s: the commit failed", self._group_id, exc_info=True)
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark names it
         """Nothing to do."""
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark names it
         """Nothing to do: the last batch's progress was committed when it ended."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark names it
         """Nothing to do."""

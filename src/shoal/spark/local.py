@@ -114,7 +114,7 @@ def check_prerequisites() -> None:
         ConfigError: with one line that says what to install.
     """
     try:
-        import pyspark  # noqa: F401
+        import pyspark  # noqa: F401 - only whether it is there
     except ImportError:
         raise ConfigError("Spark is not installed; run: pip install 'shoal[spark]'") from None
     home = os.environ.get("JAVA_HOME")

@@ -151,15 +151,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             )
         return self._initial
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark names it
         if self.options.rows_max is not None:
             return ReadMaxRows(self.options.rows_max)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark names it
         self._target = self._stock.latest(self._stock.partitions())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark names it
         self._admission.rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         done = from_json(start)
         self._acknowledge(done)
@@ -202,7 +202,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             del known[tp]
         return known, latest
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark names it
         return to_json(self._stock.latest(self._stock.partitions()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:

@@ -45,7 +45,7 @@ class ShoalDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
 
         return BatchWriter.create(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark names it
         from shoal.spark.writer import StreamWriter
 
         return StreamWriter.create(dict(self.options), schema, overwrite=overwrite)

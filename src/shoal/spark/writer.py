@@ -213,7 +213,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is left to do: every row was acknowledged before its task ended."""
 
-    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark names it
         """Nothing can be taken back; the replay of this batch skips what is there."""
 
 

@@ -176,7 +176,7 @@ class SimDisk:
 
     # What subclasses may watch
 
-    def called(self, call: str, path: str, size: int = 0) -> int:  # noqa: ARG002
+    def called(self, call: str, path: str, size: int = 0) -> int:  # noqa: ARG002 - the interface names it
         """Before every call; may raise, and says how many bytes a write may take."""
         return size
 

@@ -81,7 +81,7 @@ class MemoryTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """What is written is gone at once."""
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - the interface names it
         return default
 
     def write(self, data: Any) -> None:
@@ -104,7 +104,7 @@ class MemoryTransport(asyncio.Transport):
 
     # --- as a client of the network --------------------------------------------------------------
 
-    def answered(self, connection: Connection, message: Any) -> None:  # noqa: ARG002
+    def answered(self, connection: Connection, message: Any) -> None:  # noqa: ARG002 - the interface names it
         self._process.enter((self._feed, (message,)))
 
     def _feed(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ class MemoryTransport(asyncio.Transport):
             data = data[count:]
             self._protocol.buffer_updated(count)
 
-    def disconnected(self, connection: Connection) -> None:  # noqa: ARG002
+    def disconnected(self, connection: Connection) -> None:  # noqa: ARG002 - the interface names it
         reason = ConnectionResetError("the simulated network broke it")
         self._process.enter((self._protocol.connection_lost, (reason,)))
 

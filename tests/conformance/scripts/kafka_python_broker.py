@@ -36,7 +36,7 @@ _service.ExternalService = _service.SpawnedService = _Service  # type: ignore[at
 os.environ["KAFKA_ROOT"] = os.getcwd()  # only asked whether it is there
 sys.modules |= {"test": _tests, "test.service": _service}
 
-from test.integration.fixtures import KafkaFixture  # noqa: E402
+from test.integration.fixtures import KafkaFixture  # noqa: E402 - their package must be found first
 
 
 def _configuration(fixture: Any, directory: Path) -> str:

@@ -35,7 +35,7 @@ _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 def need_arrow() -> None:
     """Raises ConfigError: what to install."""
     try:
-        import pyarrow as pa  # noqa: F401
+        import pyarrow as pa  # noqa: F401 - only whether it is there
     except ImportError:
         raise ConfigError("pyarrow is not installed; run: pip install 'shoal[arrow]'") from None
 
@@ -162,7 +162,7 @@ class LogDirectorySource:
                 self._newest_us = max(self._newest_us, newest)
             yield batch
 
-    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002
+    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002 - the interface names it
         return schema("ends").empty_table()
 
     def ends(self) -> pa.Table:
@@ -187,7 +187,7 @@ class RecordedSource:
             if batch.num_rows:
                 yield batch
 
-    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002
+    def written_at(self, places: Iterable[tuple[TopicPartition, int]]) -> pa.Table:  # noqa: ARG002 - the interface names it
         return schema("ends").empty_table()
 
     def ends(self) -> pa.Table:
