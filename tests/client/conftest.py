@@ -14,18 +14,17 @@ import pytest
 
 from shoal import Admin, Consumer, Producer, Record
 from shoal.testing.broker import Broker
+from tests.peers import need
+from tests.peers.jars import kafka_jars
 
 
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[str]:
-    from tests.peers.cache import PeerMissingError
     from tests.peers.kafka import ApacheKafka
 
-    try:
-        with ApacheKafka(heap="512m") as kafka:
-            yield kafka.bootstrap_servers
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
+    need(kafka_jars)
+    with ApacheKafka(heap="512m") as kafka:
+        yield kafka.bootstrap_servers
 
 
 @pytest.fixture(

@@ -101,7 +101,8 @@ def test_a_replica_that_is_behind_is_left_and_no_position_is_reset(nodes, code):
 @pytest.mark.kafka
 @pytest.mark.long
 def test_a_real_cluster_with_racks_sends_a_reader_to_the_nearest_replica():
-    from tests.peers.cache import PeerMissingError
+    from tests.peers import need
+    from tests.peers.jars import kafka_jars
     from tests.peers.kafka import ApacheKafka
 
     class Racks(ApacheKafka):
@@ -113,12 +114,10 @@ def test_a_real_cluster_with_racks_sends_a_reader_to_the_nearest_replica():
             super().start(node)
 
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    try:
-        cluster = Racks(nodes=3, heap="400m", settings={"replica.selector.class": selector})
-        with cluster as kafka:
-            read_in_every_rack(kafka.bootstrap_servers)
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
+    need(kafka_jars)
+    cluster = Racks(nodes=3, heap="400m", settings={"replica.selector.class": selector})
+    with cluster as kafka:
+        read_in_every_rack(kafka.bootstrap_servers)
 
 
 def read_in_every_rack(servers):

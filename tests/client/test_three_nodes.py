@@ -8,7 +8,8 @@ import time
 import pytest
 
 from shoal import Admin, Consumer, Producer, TopicPartition
-from tests.peers.cache import PeerMissingError
+from tests.peers import need
+from tests.peers.jars import kafka_jars
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -18,11 +19,9 @@ def three_nodes():
     from tests.peers.kafka import ApacheKafka
 
     settings = {"min.insync.replicas": "2", "default.replication.factor": "3"}
-    try:
-        with ApacheKafka(nodes=3, heap="400m", settings=settings) as kafka:
-            yield kafka
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
+    need(kafka_jars)
+    with ApacheKafka(nodes=3, heap="400m", settings=settings) as kafka:
+        yield kafka
 
 
 def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):

@@ -15,7 +15,8 @@ from shoal.records.batch import iter_headers
 from shoal.testing.broker import Broker
 from tests.client.conftest import take
 from tests.client.scripted import RECORDS, ScriptedBroker
-from tests.peers.cache import PeerMissingError
+from tests.peers import need
+from tests.peers.jars import kafka_jars
 
 T0 = TopicPartition("t", 0)
 
@@ -243,11 +244,9 @@ def three_nodes():
     from tests.peers.kafka import ApacheKafka
 
     properties = {"unclean.leader.election.enable": "true", "broker.session.timeout.ms": "3000"}
-    try:
-        with ApacheKafka(nodes=3, heap="400m", settings=properties) as kafka:
-            yield kafka
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
+    need(kafka_jars)
+    with ApacheKafka(nodes=3, heap="400m", settings=properties) as kafka:
+        yield kafka
 
 
 @pytest.mark.kafka
