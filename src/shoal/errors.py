@@ -437,3 +437,11 @@ def error_for(code: int, detail: str = "") -> BrokerError:
         detail = f"{detail}; {unknown}" if detail else unknown
     kind = _CLASSES.get(known) or (RetriableError if known.retriable else BrokerError)
     return kind(known, detail)
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """``; did you mean 'x'?`` to end an error about an unknown word, or ``otherwise``."""
+    from difflib import get_close_matches  # a start without mistakes need not pay for it
+
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.broker.config import BrokerConfig, suggestion
+from shoal.broker.config import BrokerConfig
 from shoal.broker.topic_configs import (
     BROKER_NAMES,
     TOPIC_CONFIGS,
@@ -16,7 +16,7 @@ from shoal.broker.topic_configs import (
     ConfigType,
     check_value,
 )
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
@@ -186,7 +186,7 @@ def check_group_value(name: str, value: str) -> None:
     known = GROUP_CONFIGS.get(name)
     if known is None:
         raise ConfigError(
-            f"unknown group configuration {name!r}{suggestion(name, list(GROUP_CONFIGS))}"
+            f"unknown group configuration {name!r}{did_you_mean(name, list(GROUP_CONFIGS))}"
         )
     _, kind, low, high = known
     if kind is ConfigType.INT:
@@ -203,6 +203,6 @@ def check_broker_value(name: str, value: str) -> None:
     topic_name = BROKER_NAMES.get(name)
     if topic_name is None:
         raise ConfigError(
-            f"cannot update {name!r} dynamically{suggestion(name, list(BROKER_NAMES))}"
+            f"cannot update {name!r} dynamically{did_you_mean(name, list(BROKER_NAMES))}"
         )
     check_value(topic_name, value)

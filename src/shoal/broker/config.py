@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 DURABILITIES: Final = ("group", "each", "interval", "os")
@@ -173,7 +173,7 @@ class BrokerConfig(NamedTuple):
         if self.durability not in DURABILITIES:
             raise ConfigError(
                 f"durability {self.durability!r} is not one of {', '.join(DURABILITIES)}"
-                + suggestion(self.durability, DURABILITIES)
+                + did_you_mean(self.durability, DURABILITIES)
             )
         if not self.listeners:
             raise ConfigError("no listener: give at least one address with --listen")
@@ -200,7 +200,7 @@ def _check_listener(listener: Listener, *, insecure_public: bool) -> None:
         if mechanism not in MECHANISMS:
             raise ConfigError(
                 f"listener {where}: SASL mechanism {mechanism!r} is not one of "
-                f"{', '.join(MECHANISMS)}" + suggestion(mechanism, MECHANISMS)
+                f"{', '.join(MECHANISMS)}" + did_you_mean(mechanism, MECHANISMS)
             )
     if (listener.certificate_file is None) != (listener.key_file is None):
         raise ConfigError(f"listener {where}: certificate_file and key_file belong together")
@@ -217,14 +217,6 @@ def _check_listener(listener: Listener, *, insecure_public: bool) -> None:
             f"listener {where} is reachable from other machines and asks nobody who they are; "
             "add SASL users or client certificates, or say --insecure-public"
         )
-
-
-def suggestion(word: str, known: object) -> str:
-    """``; did you mean 'x'?`` or nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, list(known), n=1)  # type: ignore[call-overload]
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, int]:
@@ -262,7 +254,7 @@ def from_toml(text: str, *, source: str = "the configuration") -> BrokerConfig:
             changes[key] = _typed(value, getattr(config, key), f"{source}: {key}")
         else:
             known = ["listener", *(name for name in top if name != "listeners")]
-            raise ConfigError(f"{source}: unknown key {key!r}{suggestion(key, known)}")
+            raise ConfigError(f"{source}: unknown key {key!r}{did_you_mean(key, known)}")
     return config._replace(**changes)
 
 
@@ -272,7 +264,7 @@ def _section(defaults: Any, values: object, where: str) -> Any:
     known = defaults._fields
     for key in values:
         if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}{suggestion(key, known)}")
+            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, known)}")
     return defaults._replace(
         **{k: _typed(v, getattr(defaults, k), f"{where}: {k}") for k, v in values.items()}
     )
@@ -306,7 +298,7 @@ def _topics(values: object, source: str) -> TopicDefaults:
         elif dotted in TOPIC_CONFIGS:
             configs[dotted] = str(value).lower() if isinstance(value, bool) else str(value)
         else:
-            raise ConfigError(f"{source} [topics]: unknown key {key!r}{suggestion(key, known)}")
+            raise ConfigError(f"{source} [topics]: unknown key {key!r}{did_you_mean(key, known)}")
     return TopicDefaults(configs=configs, **plain)
 
 
@@ -330,7 +322,7 @@ def _listeners(values: object, source: str) -> tuple[Listener, ...]:
             elif key in known:
                 plain[key] = _typed(value, "", f"{where}: {key}")
             else:
-                raise ConfigError(f"{where}: unknown key {key!r}{suggestion(key, known)}")
+                raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, known)}")
         result.append(Listener(**plain))
     return tuple(result)
 

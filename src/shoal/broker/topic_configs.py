@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
@@ -204,10 +204,8 @@ def check_value(name: str, value: str) -> None:
     """Raise ConfigError unless ``name`` is a topic configuration that may hold ``value``."""
     entry = TOPIC_CONFIGS.get(name)
     if entry is None:
-        from shoal.broker.config import suggestion
-
         raise ConfigError(
-            f"unknown topic configuration {name!r}{suggestion(name, list(TOPIC_CONFIGS))}"
+            f"unknown topic configuration {name!r}{did_you_mean(name, list(TOPIC_CONFIGS))}"
         )
     problem = _problem(entry, value)
     if problem:

@@ -7,7 +7,6 @@ are never flags: every process of the machine can read a command line. They come
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import logging
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from shoal.client.admin import Admin
@@ -176,8 +175,7 @@ def _profile(name: str | None) -> dict[str, Any]:
         raise ConfigError(f"{path}: {name} is a value, not a profile; write [{name}] above it")
     for key in found[name]:
         if key not in _FROM_PROFILE:
-            near = difflib.get_close_matches(key, _FROM_PROFILE, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(_FROM_PROFILE)}"
+            hint = did_you_mean(key, _FROM_PROFILE, f"; known: {', '.join(_FROM_PROFILE)}")
             raise ConfigError(f"profile {name!r} in {path} has an unknown key {key!r}{hint}")
     if "sasl_password" in found[name] and path.stat().st_mode & 0o077:
         raise ConfigError(f"{path} holds a password and others can read it; run: chmod 600 {path}")

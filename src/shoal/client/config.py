@@ -6,13 +6,12 @@ field here is refused with the nearest one that is; a setting is never silently 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     import ssl
@@ -385,9 +384,8 @@ def _address(entry: str) -> tuple[str, int]:
 
 
 def _unknown(name: str, known: list[str], owner: str) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    advice = f"did you mean {near[0]!r}?" if near else f"{owner} lists the settings there are"
-    return f"unknown setting {name!r}; {advice}"
+    advice = did_you_mean(name, known, f"; {owner} lists the settings there are")
+    return f"unknown setting {name!r}{advice}"
 
 
 def _converted(name: str, value: Any, annotation: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 from shoal.types import TimestampType
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -79,11 +79,7 @@ class LogConfig:
         for name, text in properties.items():
             setting = _SETTINGS.get(name)
             if setting is None:
-                import difflib  # only for the hint; a broker's start need not pay for it
-
-                near = difflib.get_close_matches(name, _SETTINGS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ConfigError(f"unknown topic setting {name!r}{hint}")
+                raise ConfigError(f"unknown topic setting {name!r}{did_you_mean(name, _SETTINGS)}")
             field, parse, _ = setting
             try:
                 changes[field] = parse(str(text).strip())

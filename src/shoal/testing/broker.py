@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 
 from shoal.broker.broker import Broker as LiveBroker
 from shoal.broker.config import BrokerConfig, Listener
-from shoal.errors import ErrorCode
+from shoal.errors import ErrorCode, did_you_mean
 from shoal.testing.faults import ANY, Fault, FaultPlan
 
 T = TypeVar("T")
@@ -274,7 +274,6 @@ def _memory_directory() -> Path:
 
 def _api_name(name: str) -> str:
     """Kafka's name of an API, written in any case: ``join_group`` is JoinGroup."""
-    from shoal.broker.config import suggestion
     from shoal.broker.handlers import SUPPORTED
     from shoal.wire.apis.registry import API
 
@@ -283,5 +282,5 @@ def _api_name(name: str) -> str:
     known = {API[key].name.lower(): API[key].name for key in SUPPORTED}
     wanted = re.sub(r"[^a-z]", "", name.lower())
     if wanted not in known:
-        raise ValueError(f"unknown API {name!r}{suggestion(name, list(known.values()))}")
+        raise ValueError(f"unknown API {name!r}{did_you_mean(name, list(known.values()))}")
     return known[wanted]
