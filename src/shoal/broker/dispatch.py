@@ -104,7 +104,7 @@ class Call(Exchange):
 
 def _encoded(call: Call, response: Any, version: int) -> list[Part | FileRange]:
     parts: list[Part | FileRange] = response.encode_parts(version)
-    size = sum(map(len, parts))  # type: ignore[arg-type]
+    size = sum(map(len, parts))  # type: ignore[arg-type]  # every part has a length
     if call._flexible:
         head = _FLEXIBLE_HEAD.pack(size + 5, call.correlation_id)
     else:

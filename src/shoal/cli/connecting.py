@@ -109,7 +109,7 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
             _explain(settings)
         command(Target(settings, given.pop("timeout")), **given)
 
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # typer reads it
         parameters=[p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
     )
     run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}

@@ -198,7 +198,7 @@ def _writer(output: str) -> Write:
     if "{" not in template:
         raise ConfigError(f"{output!r} is no format: value, key, full, json, raw, or a template")
     try:
-        template.format(**_fields(Record("", 0, 0, 0, 0, None, None)))  # type: ignore[arg-type]
+        template.format(**_fields(Record("", 0, 0, 0, 0, None, None)))  # type: ignore[arg-type]  # a record with nothing in it, to try the template
     except (KeyError, IndexError, ValueError) as error:
         raise ConfigError(
             f"the template {output!r} is wrong ({error}); fields: topic partition offset time "

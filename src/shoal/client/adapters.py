@@ -31,8 +31,8 @@ def for_kafka_python(assignor: AssignorLike) -> Any:
     Raises:
         ValueError, TypeError: as ``shoal.assign.loading.load``.
     """
-    from kafka.coordinator.assignors import abstract  # type: ignore[import-untyped]
-    from kafka.protocol.consumer.metadata import (  # type: ignore[import-untyped]
+    from kafka.coordinator.assignors import abstract  # type: ignore[import-untyped]  # theirs is not typed
+    from kafka.protocol.consumer.metadata import (  # type: ignore[import-untyped]  # theirs is not typed
         ConsumerProtocolAssignment,
         ConsumerProtocolSubscription,
     )
@@ -40,7 +40,7 @@ def for_kafka_python(assignor: AssignorLike) -> Any:
     ours = load([assignor])[0]
     is_cooperative = RebalanceProtocol.COOPERATIVE in ours.supported_protocols
 
-    class Adapted(abstract.AbstractPartitionAssignor):  # type: ignore[misc]
+    class Adapted(abstract.AbstractPartitionAssignor):  # type: ignore[misc]  # theirs is not typed
         """One of our assignors in kafka-python's clothes."""
 
         name = ours.name
@@ -118,7 +118,7 @@ class _ForAiokafka:
         self.name = ours.name
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        from aiokafka.coordinator import protocol  # type: ignore[import-untyped]
+        from aiokafka.coordinator import protocol  # type: ignore[import-untyped]  # theirs is not typed
 
         wanted = sorted(topics)
         return protocol.ConsumerProtocolMemberMetadata(

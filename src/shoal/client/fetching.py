@@ -454,7 +454,7 @@ def fetch_request(session: SessionRequest[Wanted]) -> FetchRequest:
                 topic=tp.topic, topic_id=one.topic_id or ZERO_UUID, partitions=[partition]
             )
         else:
-            topic.partitions.append(partition)  # type: ignore[attr-defined]
+            topic.partitions.append(partition)  # type: ignore[attr-defined]  # a list, made above
     forgotten: dict[tuple[str, bytes], list[int]] = {}
     for tp, one in session.forget.items():
         forgotten.setdefault((tp.topic, one.topic_id or ZERO_UUID), []).append(tp.partition)

@@ -407,7 +407,7 @@ async def _final_if_unknown(
     result = await cluster.retrying(once, deadline)
     if unknown:
         raise BrokerError(unknown[0].code, unknown[0].detail)
-    return result  # type: ignore[return-value]
+    return result  # type: ignore[return-value]  # what is None was raised above
 
 
 def _timeout_ms(deadline: Deadline) -> int:

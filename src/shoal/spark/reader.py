@@ -110,7 +110,7 @@ class _Reading:
         return typed(batches, self.options, self.schema)
 
 
-class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
+class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]  # pyspark is not typed for us
     """One read from start to end. Offsets are those of the first action, as Spark has it."""
 
     def partitions(self) -> list[Task]:
@@ -119,7 +119,7 @@ class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
         return self.tasks(ranges) or [Task(())]
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not typed for us
     """An endless read in micro-batches, whose progress a consumer group can show."""
 
     def __init__(self, options: SourceOptions, columns: list[str], schema: StructType) -> None:

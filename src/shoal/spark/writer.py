@@ -169,14 +169,14 @@ def by_wish(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows.filter(wish.is_null()).drop_columns(["partition"])
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed for us
     """``df.write.format("shoal")``: at least once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         return Sent(self.write_rows(iterator))
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed for us
     """``df.writeStream.format("shoal")``: a repeated micro-batch adds nothing (``replay.py``)."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:

@@ -131,7 +131,7 @@ class SimulatedEngine:
         for output in outputs:
             kind = type(output)
             if kind is Send:
-                self._send(output)  # type: ignore[arg-type]
+                self._send(output)  # type: ignore[arg-type]  # told by its type
             elif kind is FindCoordinator:
                 self._find()
             elif kind is Disconnect:
@@ -139,7 +139,7 @@ class SimulatedEngine:
             elif kind is RefreshMetadata:
                 self._clock.after(self._world.network.delay(), self._give_metadata)
             else:
-                self._on_step(output)  # type: ignore[arg-type]
+                self._on_step(output)  # type: ignore[arg-type]  # told by its type
         self.schedule_tick()
 
     def _send(self, order: Send) -> None:

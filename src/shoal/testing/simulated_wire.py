@@ -152,7 +152,7 @@ class Desk:
             self.answer((slot, answer))
         elif not isinstance(request, FetchRequest):
             passed_on = (slot, header.api_version, header.client_id, request)
-            self._world.cluster.asked(self._node, self, passed_on)  # type: ignore[arg-type]
+            self._world.cluster.asked(self._node, self, passed_on)  # type: ignore[arg-type]  # passed through as it is
 
     def answer(self, message: tuple[_Slot, Any]) -> None:
         slot, response = message

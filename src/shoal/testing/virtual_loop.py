@@ -124,7 +124,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
-    def call_at(  # type: ignore[override]
+    def call_at(  # type: ignore[override]  # without the type variables of asyncio
         self,
         when: float,
         callback: Callable[..., object],
@@ -142,7 +142,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def plain_call_at(self, when: float, callback: Callable[..., object], context: Context) -> None:
         super().call_at(when, callback, context=context)
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(  # type: ignore[override]  # only what our client uses
         self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         process = _process.get()

@@ -163,10 +163,10 @@ def fields_of(struct: type) -> tuple[Field, ...]:
     """
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
-        declared: dict[str, Spec] = struct._declared  # type: ignore[attr-defined]
+        declared: dict[str, Spec] = struct._declared  # type: ignore[attr-defined]  # every struct has it
         hints = struct.__annotations__
         known = tuple(_field(struct, name, hints[name], spec) for name, spec in declared.items())
-        struct._fields = known  # type: ignore[attr-defined]
+        struct._fields = known  # type: ignore[attr-defined]  # kept on the class
     return known
 
 

@@ -60,7 +60,7 @@ def find_misfit(value: Any, struct: type, version: int, *, flexible: bool) -> st
     """A sentence about the first field of ``value`` that ``version`` cannot carry."""
     if not isinstance(value, struct):
         return f" must be {struct.__qualname__}, not {value!r:.60}"
-    if value.unknown_tagged_fields and not flexible:  # type: ignore[attr-defined]
+    if value.unknown_tagged_fields and not flexible:  # type: ignore[attr-defined]  # every message has it
         return f" has unknown tagged fields, which version {version} cannot carry"
     for field in fields_of(struct):
         text = _field_misfit(getattr(value, field.name), field, version, flexible=flexible)

@@ -112,7 +112,7 @@ class Struct(metaclass=StructType):
     def __init__(self, **values: Any) -> None:
         # The first instance builds the real constructor: most declarations are never used.
         cls = type(self)
-        cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+        cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # see above
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:

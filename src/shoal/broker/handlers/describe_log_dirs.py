@@ -23,7 +23,7 @@ def handle(
     if request.topics is None:
         wanted = {topic.name: range(topic.partition_count) for topic in broker.catalogue}
     else:
-        wanted = {topic.topic: topic.partitions for topic in request.topics}  # type: ignore[misc]
+        wanted = {topic.topic: topic.partitions for topic in request.topics}  # type: ignore[misc]  # lists and ranges alike
     topics = []
     for name, indexes in wanted.items():
         topic = broker.catalogue.get(name)

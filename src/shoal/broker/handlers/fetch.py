@@ -216,7 +216,7 @@ class _Attempt:
             entry = topics.get(wanted.topic)
             if entry is None:
                 entry = topics[wanted.topic] = _topic_entry(wanted.topic)
-            entry.partitions.append(data)  # type: ignore[attr-defined]
+            entry.partitions.append(data)  # type: ignore[attr-defined]  # a list, made above
         return FetchResponse(session_id=context.session_id, responses=list(topics.values()))
 
 
