@@ -1,8 +1,9 @@
 """Keeps what a JVM says about itself at its start out of the user's terminal.
 
 The launcher and the logging of Spark write a few lines to standard error before any setting of ours
-is read. Rule: only lines known to mean nothing are dropped; everything else passes, for as long
-as the JVM lives.
+is read; and Spark's Python daemon prints a traceback when the JVM has what it wanted and hangs up
+before a worker has flushed. Rule: only lines known to mean nothing are dropped; everything else
+passes, for as long as the JVM lives.
 """
 
 from __future__ import annotations
@@ -22,6 +23,41 @@ NOISE: Final = (
     b"Using Spark's default log4j profile",
     b"WARNING: A terminally deprecated method in sun.misc.Unsafe",
 )
+
+
+_TRACEBACK: Final = b"Traceback (most recent call last):"
+_HUNG_UP: Final = b"BrokenPipeError: [Errno 32] Broken pipe"
+_DAEMON: Final = b"pyspark/daemon.py"
+
+
+class Sieve:
+    """Drops noise line by line; a traceback is held back until its last line tells what it is."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def pass_on(self, line: bytes) -> bytes:
+        """What of ``line``, and of lines held back before it, is worth showing."""
+        if self._held and line.startswith(b" "):
+            self._held.append(line)
+            return b""
+        shown = self.rest()
+        if line == _TRACEBACK:
+            self._held = [line]
+            return shown
+        if line == _HUNG_UP and shown and _is_of_the_daemon(shown):
+            return b""
+        return shown if line.startswith(NOISE) else shown + line + b"\n"
+
+    def rest(self) -> bytes:
+        """What is held back, at the end of everything."""
+        held, self._held = self._held, []
+        return b"".join(line + b"\n" for line in held)
+
+
+def _is_of_the_daemon(traceback: bytes) -> bool:
+    frames = [line for line in traceback.splitlines() if line.startswith(b'  File "')]
+    return all(_DAEMON in frame for frame in frames)
 
 
 @contextmanager
@@ -46,14 +82,11 @@ def without_noise() -> Iterator[None]:
 def _pass_on(source: int, target: int) -> None:
     """Until every writer has closed its end."""
     with os.fdopen(source, "rb", buffering=0) as lines:
-        left = b""
+        left, sieve = b"", Sieve()
         while chunk := lines.read(65536):
             *whole, left = (left + chunk).split(b"\n")
-            kept = b"".join(line + b"\n" for line in whole if not line.startswith(NOISE))
-            if kept:
-                _write(target, kept)
-        if left and not left.startswith(NOISE):
-            _write(target, left)
+            _write(target, b"".join(map(sieve.pass_on, whole)))
+        _write(target, sieve.rest() + (b"" if left.startswith(NOISE) else left))
     os.close(target)
 
 
