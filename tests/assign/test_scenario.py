@@ -99,11 +99,12 @@ def test_a_file_that_is_not_there_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("file", [[], ["-"]])
 def test_standard_input_is_read_without_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(TWO)))
-    assert main(["--strict-upstream"]) == 0
+    assert main(["--strict-upstream", *file]) == 0
     assert json.loads(capsys.readouterr().out) == answer(TWO)
 
 

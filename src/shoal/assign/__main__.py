@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m shoal.assign", description="Answer assignment scenarios, one JSON per line."
     )
     parser.add_argument(
-        "file", nargs="?", type=Path, help="plain or gzip; standard input if absent"
+        "file", nargs="?", type=Path, help="plain or gzip; standard input if absent or -"
     )
     parser.add_argument(
         "--strict-upstream",
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="give Apache Kafka's answer even where it is unsound or an exception",
     )
     options = parser.parse_args(arguments)
-    if options.file is None:
+    if options.file is None or str(options.file) == "-":
         answer_lines(sys.stdin, sys.stdout, strict_upstream=options.strict_upstream)
         return 0
     try:
