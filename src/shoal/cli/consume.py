@@ -150,7 +150,7 @@ def _go_to(consumer: Consumer, tps: list[TopicPartition], start: str) -> None:
             offset = end[tp] + number if start.startswith("-") else number
             consumer.seek(tp, min(max(offset, first[tp]), end[tp]))
     else:
-        found = consumer.offsets_for_times(dict.fromkeys(tps, time_ms(start)))
+        found = consumer.offsets_for_times(dict.fromkeys(tps, time_ms(start, _OTHERS)))
         ends = consumer.end_offsets(tps)
         for tp in tps:
             one = found[tp]
@@ -161,15 +161,23 @@ _AGO = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def time_ms(text: str) -> int:
-    """A moment as milliseconds: ``2026-01-31T12:00``, or ``15m`` for fifteen minutes ago."""
+_OTHERS = "earliest, latest, an offset, -N, "
+"""What else may stand where a position is asked for."""
+
+
+def time_ms(text: str, others: str = "") -> int:
+    """A moment as milliseconds: ``2026-01-31T12:00``, or ``15m`` for fifteen minutes ago.
+
+    Args:
+        others: what the caller would have taken instead of a time, for the error.
+    """
     if match := _AGO.fullmatch(text):
         return int((time.time() - int(match[1]) * _SECONDS[match[2]]) * 1000)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{text!r} is no position: give earliest, latest, an offset, -N, a time such as "
+            f"{text!r} is no {'position' if others else 'time'}: give {others}a time such as "
             "2026-01-31T12:00, or 15m for fifteen minutes ago"
         ) from None
     return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)

@@ -192,7 +192,9 @@ def _offsets(admin: Admin, tps: list[TopicPartition], to: str) -> dict[TopicPart
     if to.isdigit():
         first = _listed(admin, tps, "earliest")
         return {tp: min(max(int(to), _at(first[tp])), ends[tp]) for tp in tps}
-    wanted: int | str = to if to in ("earliest", "latest") else time_ms(to)
+    wanted: int | str = (
+        to if to in ("earliest", "latest") else time_ms(to, "earliest, latest, an offset, ")
+    )
     found = _listed(admin, tps, wanted)
     return {tp: ends[tp] if found[tp] is None else _at(found[tp]) for tp in tps}
 
