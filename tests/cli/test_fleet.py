@@ -133,7 +133,7 @@ def test_mistakes_are_one_line(shoal: Run, tmp_path: Path) -> None:
     assert "pictures are .svg or .png" in one_line(shoal("fleet", "report", "--draw", "x.gif"))
     assert "there is no directory" in one_line(shoal("fleet", "report", "absent"))
     assert "holds neither" in one_line(shoal("fleet", "report", str(tmp_path)))
-    assert "is no position" in one_line(shoal("fleet", "report", "--since", "soon"))
+    assert "is no time" in one_line(shoal("fleet", "report", "--since", "soon"))
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "pyarrow.py").write_text("raise ImportError('not here')")
     bare = shoal("fleet", "report", env={"PYTHONPATH": str(tmp_path / "hidden")})
