@@ -20,7 +20,7 @@ from shoal.errors import UpstreamFailureError
 from tests.assign.groups import lists, tps
 from tests.assign.oracle import arrays_from
 from tests.assign.scenarios import random_scenario
-from tests.assign.test_upstream_sticky import fit, member
+from tests.assign.sticky_groups import fit, member
 
 on_lists_and_arrays = pytest.mark.parametrize(
     "from_partitions", [1, 1 << 62], ids=["arrays", "lists"]

@@ -13,7 +13,7 @@ from shoal.assign.sticky import CooperativeStickyAssignor, StickyAssignor
 from shoal.assign.user_data import encode_generation, encode_sticky
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 from tests.assign.groups import Owned, RackUse, cluster, expected, lists, tps
-from tests.assign.test_upstream_sticky import every_rack_use, member, run, settled
+from tests.assign.sticky_groups import every_rack_use, member, run, settled
 
 equal_or_not = pytest.mark.parametrize("equal", [True, False], ids=["equal", "unequal"])
 
