@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] = ()) -> None:
                     cpu[role].append(result["records"] / result["cpu_s"] / 1e6)
                     wall[role].append(result["records"] / result["wall_s"] / 1e6)
                 java.append(java_consumer(servers, topic, COUNTS["consume_shoal_arrow"]))
-            _rows(report, name, "per client CPU-second", cpu, ("10 M", ">= 5x", ">= 1x"))
+            _rows(report, name, "per client CPU-second", cpu, (">= 10", ">= 5x", ">= 1x"))
             _rows(report, name, "per second by the clock", wall, ("", "", ""))
             known = [rate for rate in java if rate is not None]
             if known:

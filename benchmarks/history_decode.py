@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     report = Report("history_decode", ("pyarrow", "numpy"))
     for groups in (50, 5_000):
         what = f"commits of {groups:,} groups x 20 partitions"
-        measure(report, what, commit_batch(groups, 20, RECORDS), "1 M/s")
+        measure(report, what, commit_batch(groups, 20, RECORDS), ">= 1,000,000")
     measure(
         report,
         "commits with metadata of 40 characters",
         commit_batch(50, 20, RECORDS, metadata="x" * 40),
-        "1 M/s",
+        ">= 1,000,000",
     )
     fleet = Fleet(groups=500, partitions=20, generations=5, commits=10)
     records, groups, ends = fleet.records(), fleet.group_records(), fleet.ends()

@@ -110,7 +110,7 @@ def append(report: Report) -> None:
                 mine,
                 peer,
                 "os.pwrite",
-                "500 MB/s",
+                ">= 500",
             )
         )
         small = batch_of(100, records=1)
@@ -154,10 +154,10 @@ def read(report: Report) -> None:
 
         mine, peer = median_of(to_bytes), median_of(bare)
         report.add(
-            Row("read to bytes, 1 MiB at a time", "GB/CPU-s", mine, peer, "os.pread", "2 GB/s")
+            Row("read to bytes, 1 MiB at a time", "GB/CPU-s", mine, peer, "os.pread", ">= 2")
         )
         report.add(
-            Row("read to Arrow, checksums verified", "GB/CPU-s", median_of(to_arrow), goal="1 GB/s")
+            Row("read to Arrow, checksums verified", "GB/CPU-s", median_of(to_arrow), goal=">= 1")
         )
         directory.close()
 
@@ -194,7 +194,7 @@ def lookups(report: Report) -> None:
                     f"look up by {what}",
                     "µs CPU",
                     median_of(run),
-                    goal="50 µs",
+                    goal="<= 50",
                     higher_is_better=False,
                 )
             )
@@ -240,12 +240,12 @@ def durable(report: Report) -> None:
         for _ in range(3):
             with a_directory() as path:
                 runs.append(asyncio.run(acknowledgements(path, partitions, 100, 2.0)))
-        rate, p50, p99 = max(runs)
+        rate, p50, p99 = sorted(runs)[1]
         who = f"100 producers, {partitions} partition{'s' if partitions > 1 else ''}"
-        goal = "20,000/s" if partitions < 100 else ""
-        report.add(Row(f"durable acks of 1 KiB, {who}", "/s", rate, goal=goal))
-        latency = f"{p50:.1f} ms p50, p99:"
-        report.add(Row(f"    latency, {latency}", "ms", p99, goal="10 ms", higher_is_better=False))
+        report.add(Row(f"durable acks of 1 KiB, {who}", "/s", rate, goal=">= 20,000"))
+        report.add(Row(f"  latency, median, {who}", "ms", p50, higher_is_better=False))
+        what = f"  latency, 99th percentile, {who}"
+        report.add(Row(what, "ms", p99, goal="<= 10", higher_is_better=False))
 
 
 # Starting
@@ -264,7 +264,7 @@ def starts(report: Report, gigabytes: float) -> None:
         assert directory.clean_start
         directory.abandon()
         report.add(
-            Row("open 1,000 partitions cleanly", "s", taken, goal="3 s", higher_is_better=False)
+            Row("open 1,000 partitions cleanly", "s", taken, goal="<= 3", higher_is_better=False)
         )
         started = time.perf_counter()
         directory = opened(path)

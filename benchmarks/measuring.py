@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -18,10 +19,16 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+_GOAL = re.compile(r"(>=|<=|<) ([\d.,]+)(x?)")
+
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number: ours, the peer's, and the goal for their ratio."""
+    """One measured number: ours, the peer's, and what was to be reached.
+
+    A goal is written like ``>= 3x`` for the ratio to the peer or ``<= 150`` for our own number in
+    the unit of the row; ``>= 3x and >= 4,000,000`` asks for both.
+    """
 
     what: str
     unit: str
@@ -37,6 +44,21 @@ class Row:
         if not self.peer or not self.ours:
             return None
         return self.ours / self.peer if self.higher_is_better else self.peer / self.ours
+
+    @property
+    def is_met(self) -> bool:
+        """Whether every part of the goal was reached; a ratio without its peer is not asked for."""
+        return all(self._reaches(part) for part in self.goal.split(" and ") if self.goal)
+
+    def _reaches(self, part: str) -> bool:
+        found = _GOAL.fullmatch(part)
+        if found is None:
+            raise ValueError(f"goal {part!r} is not like '>= 3x', '>= 10' or '<= 0.5'")
+        sign, bound = found[1], float(found[2].replace(",", ""))
+        number = self.ratio if found[3] else self.ours
+        if number is None:
+            return True
+        return number >= bound if sign == ">=" else number <= bound
 
 
 @dataclass
@@ -60,7 +82,9 @@ class Report:
                 "name": self.name,
                 "machine": machine(),
                 "versions": versions(self.packages),
-                "rows": [{**asdict(row), "ratio": row.ratio} for row in self.rows],
+                "rows": [
+                    {**asdict(row), "ratio": row.ratio, "is_met": row.is_met} for row in self.rows
+                ],
             }
             path = Path(json_file)
             lines = path.read_text().splitlines() if path.exists() else []
@@ -75,7 +99,7 @@ def _line(row: Row) -> str:
     if row.ratio is not None:
         text += f"  ({row.ratio:.1f}x)"
     if row.goal:
-        text += f"  goal {row.goal}"
+        text += f"  goal {row.goal}{'' if row.is_met else ', NOT MET'}"
     return text
 
 

@@ -194,12 +194,12 @@ def measure(report: Report, label: str, chunks: Sequence[bytes], count: int) -> 
     def row(what: str, ours: str, peer: str, goal: str = "") -> None:
         report.add(Row(f"{label}: {what}", "records/s", speed[ours], speed[peer], peer, goal=goal))
 
-    row("five columns to Arrow", "columns", "aiokafka", "20 M/s and 10x" if small else "")
+    row("five columns to Arrow", "columns", "aiokafka", ">= 20,000,000 and >= 10x" if small else "")
     row("all eight columns to Arrow", "all columns", "aiokafka")
     row("the value column alone", "values", "aiokafka")
     row("tuples", "tuples", "aiokafka")
-    row("records", "records", "aiokafka records", "1x")
-    row("five columns, Python kernel", "fallback", "kafka-python", "1x")
+    row("records", "records", "aiokafka records", ">= 1x")
+    row("five columns, Python kernel", "fallback", "kafka-python", ">= 1x")
 
 
 def measure_codec(report: Report, label: str, chunks: Sequence[bytes], count: int) -> None:

@@ -107,7 +107,7 @@ def measure(report: Report, name: str, value_bytes: int, size: int) -> None:
     }
     speed = speeds(work, *inputs_of(value_bytes))
     label = f"{name}, {size // 1024} KiB batches"
-    goal = "15 M/s" if value_bytes == 100 else ""
+    goal = ">= 15,000,000" if value_bytes == 100 else ""
     for what, contestant, peer, wanted in (
         ("from Arrow", "arrow", "aiokafka", goal),
         ("from lists", "lists", "aiokafka", ""),

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
                             rates["shoal"],
                             rates.get("kafka"),
                             CONNECTOR,
-                            "1 M" if unit == "rows/s" else "",
+                            ">= 1,000,000" if unit == "rows/s" else "",
                         )
                     )
         finally:
