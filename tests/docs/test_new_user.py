@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = (
-    "awk basename bash cat chmod cp cut date dirname env expand expr find git grep head hostname id "
-    "kill ln ls make mkdir mktemp mv nice nohup ps readlink rm sed seq setsid sh sleep sort stat "
-    "tail tar tee touch tr true uname wc which whoami xargs"
+    "awk basename bash cat chmod cp cut date dirname env expand expr find git grep head hostname "
+    "id kill ln ls make mkdir mktemp mv nice nohup ps readlink rm sed seq setsid sh sleep sort "
+    "stat tail tar tee touch tr true uname wc which whoami xargs"
 )
 # What a machine says about its package index and certificates is not the user's home.
 KEPT = ("PIP_", "SSL_", "REQUESTS_", "http_proxy", "https_proxy", "no_proxy", "LANG", "TMPDIR")
