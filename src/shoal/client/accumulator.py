@@ -248,9 +248,15 @@ class _Queue:
 
 
 class Accumulator:
-    """All unsent records of one producer."""
+    """All unsent records of one producer; ``clock`` is the one the sender looks at."""
 
-    def __init__(self, config: ProducerConfig, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._linger_s = config.linger_ms / 1000
         self._memory_bytes = config.buffer_memory
@@ -301,7 +307,7 @@ class Accumulator:
                 self._wait_for_room()
             queue = self._queues.setdefault(tp, _Queue())
             queue.open = None
-            batch = ProducerBatch(tp, time.monotonic())
+            batch = ProducerBatch(tp, self._clock())
             batch.prebuilt = data
             batch.record_count = count
             batch.size_bytes = len(data)
@@ -318,15 +324,29 @@ class Accumulator:
             RequestTimeoutError: something is unsettled after ``timeout_s``.
         """
         with self._condition:
-            self._flushing += 1
-            self._call(force=True)
+            self.hurry()
             try:
                 if not self._condition.wait_for(lambda: self._unfinished == 0, timeout_s):
                     raise RequestTimeoutError(
                         f"flush: {self._unfinished} batches unsent after {timeout_s} s"
                     )
             finally:
-                self._flushing -= 1
+                self.calm_down()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is settled."""
+        return self._unfinished == 0
+
+    def hurry(self) -> None:
+        """From now on every batch is due at once, until as many ``calm_down``."""
+        with self._condition:
+            self._flushing += 1
+            self._call(force=True)
+
+    def calm_down(self) -> None:
+        with self._condition:
+            self._flushing -= 1
 
     def _fits(
         self,
@@ -343,7 +363,7 @@ class Accumulator:
         return added > 0
 
     def _open(self, queue: _Queue, tp: TopicPartition) -> ProducerBatch:
-        batch = ProducerBatch(tp, time.monotonic())
+        batch = ProducerBatch(tp, self._clock())
         batch.builder = Builder(self._batch_size)
         queue.batches.append(batch)
         queue.open = batch
@@ -373,7 +393,7 @@ class Accumulator:
     def ready(self, is_free: Callable[[TopicPartition], int]) -> list[ProducerBatch]:
         """Batches due now, at most ``is_free(tp)`` per partition, oldest first; they leave."""
         due: list[ProducerBatch] = []
-        now = time.monotonic()
+        now = self._clock()
         with self._condition:
             self._is_woken = False
             for tp, queue in self._queues.items():
@@ -394,7 +414,7 @@ class Accumulator:
             heads = [queue.batches[0] for queue in self._queues.values() if queue.batches]
         if not heads:
             return None
-        return max(0.0, min(b.created_at for b in heads) + self._linger_s - time.monotonic())
+        return max(0.0, min(b.created_at for b in heads) + self._linger_s - self._clock())
 
     def drop_late(self, before: float) -> list[ProducerBatch]:
         """Batches that were never sent and are older than ``before``; they leave."""

@@ -66,7 +66,7 @@ class Producer:
         self._callbacks: ThreadPoolExecutor | None = None
         self._buffers = Buffers(self.config.buffer_memory)
         self._buffers_lock = threading.Lock()
-        self._engine = Engine("shoal-producer")
+        self._engine = self._new_engine()
         try:
             self._engine.call(self._start())
         except BaseException:
@@ -78,13 +78,17 @@ class Producer:
         """A producer from Kafka's dotted names, as in a properties file."""
         return cls(ProducerConfig.from_properties(properties))
 
+    def _new_engine(self) -> Engine:
+        return Engine("shoal-producer")
+
     async def _start(self) -> None:
         links = Links(self.config, tls_context(self.config))
         self._cluster = Cluster(self.config, links, auto_create_topics=True)
-        self._accumulator = Accumulator(self.config, self._wake)
+        loop = asyncio.get_running_loop()
+        self._accumulator = Accumulator(self.config, self._wake, loop.time)
         self._sender = Sender(self._cluster, self.config, self._accumulator, self._run_callbacks)
         self._cluster.on_update.append(lambda metadata, _: self._count(metadata))
-        self._running = asyncio.get_running_loop().create_task(self._sender.run())
+        self._running = loop.create_task(self._sender.run())
 
     def _count(self, metadata: Any) -> None:
         """A topic may grow: keep the counts ``send`` uses fresh."""

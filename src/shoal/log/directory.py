@@ -134,10 +134,12 @@ class LogDirectory:
         node_id: int = 1,
         cluster_id: str | None = None,
         companions: Iterable[str] = (),
+        loaders: int = _LOADERS,
     ) -> LogDirectory:
         """Lock a directory and open every partition in it.
 
-        ``companions`` are files of the owner's that may be there before the first start.
+        ``companions`` are files of the owner's that may be there before the first start;
+        ``loaders`` is how many threads recover partitions, 0 for none (simulations).
 
         Raises:
             DataDirectoryInUseError: another process has it.
@@ -151,7 +153,7 @@ class LogDirectory:
         )
         try:
             directory._check_meta(node_id, cluster_id)
-            directory._load(now_ms)
+            directory._load(now_ms, loaders)
         except BaseException:
             directory._lock.release()
             raise
@@ -175,7 +177,7 @@ class LogDirectory:
         if self.meta != found:
             replace_file(self.disk, META_PROPERTIES, encode_properties(self.meta))
 
-    def _load(self, now_ms: int) -> None:
+    def _load(self, now_ms: int, loaders: int) -> None:
         self.clean_start = self.disk.stat(CLEAN_SHUTDOWN) is not None
         checkpoints = {
             name: decode_offsets(read_file(self.disk, name)) or {}
@@ -203,7 +205,7 @@ class LogDirectory:
             except OSError as error:
                 return error
 
-        self._take(found, load)
+        self._take(found, load, loaders)
         if self.clean_start:
             # Durably, before anything is appended: from here on a crash is a crash.
             self.disk.remove(CLEAN_SHUTDOWN)
@@ -215,13 +217,14 @@ class LogDirectory:
         self,
         found: Iterable[TopicPartition],
         load: Callable[[TopicPartition], tuple[PartitionLog, RecoveryReport] | OSError],
+        loaders: int,
     ) -> None:
         names = sorted(found)
-        if self.clean_start or len(names) < 2:
+        if self.clean_start or len(names) < 2 or not loaders:
             results = [load(tp) for tp in names]
         else:
             # Recovery waits for the disk most of the time.
-            with ThreadPoolExecutor(_LOADERS, thread_name_prefix="shoal-load") as pool:
+            with ThreadPoolExecutor(loaders, thread_name_prefix="shoal-load") as pool:
                 results = list(pool.map(load, names))
         for tp, result in zip(names, results, strict=True):
             if isinstance(result, OSError):
