@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -56,4 +57,29 @@ def test_the_demo_counts_every_order_and_leaves_nothing_behind(tmp_path: Path) -
     assert (tmp_path / "out" / "group.svg").read_text().startswith("<svg")
     assert list((tmp_path / "out" / "revenue.parquet").glob("*.parquet"))
     assert noise == ""
+    assert of_session(process.pid) == []
+
+
+@pytest.mark.long
+def test_a_pipeline_that_fails_is_one_line(tmp_path: Path) -> None:
+    """Hadoop's files call ``chmod``: without it Spark starts, and then its first query cannot."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "java").symlink_to(Path(need(java)).resolve())
+    for name in ("bash", "dirname", "nice", "ps", "readlink", "uname"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    pytest.importorskip("pyspark")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal", "demo", "--output", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "", "PATH": str(programs)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _, noise = process.communicate(timeout=280)
+    assert process.returncode == 1
+    (line,) = noise.splitlines()
+    assert line.startswith("shoal: the Spark pipeline failed: java.io.IOException: Cannot run")
     assert of_session(process.pid) == []

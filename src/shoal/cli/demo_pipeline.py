@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.demo_orders import PRODUCTS
 from shoal.client.admin import Admin
-from shoal.errors import RequestTimeoutError
+from shoal.errors import RequestTimeoutError, ShoalError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +28,15 @@ _SETTINGS: Final = {
 
 QUERIES: Final = 2
 PORTION: Final = 8_000
+
+
+def failed(error: BaseException) -> ShoalError:
+    """What went wrong in Spark, without the pages of Java's stack."""
+    if isinstance(error, ShoalError):
+        return error
+    # Py4J's errors hold Java's own; the text of either begins with what happened.
+    said = str(getattr(error, "java_exception", error)).strip().partition("\n")[0]
+    return ShoalError(f"the Spark pipeline failed: {said or type(error).__name__}")
 
 
 class Pipeline:
@@ -103,11 +112,11 @@ class Pipeline:
                 break
             for query in self._queries:
                 if (error := query.exception()) is not None:
-                    raise error
+                    raise failed(error) from error
             time.sleep(0.1)
         else:
             if self._failure is not None:
-                raise self._failure
+                raise failed(self._failure) from self._failure
             raise RequestTimeoutError(
                 f"the Spark pipeline did not finish within {timeout_s:g} s; is the machine busy?"
             )
