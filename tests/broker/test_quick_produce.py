@@ -42,9 +42,10 @@ def shape_of(frame: memoryview) -> Shape | None:
     return learn(header, frame, body, 1000)
 
 
-@pytest.fixture(scope="module")
-def quick_broker() -> Iterator[Broker]:
-    with Broker(topics={"t": 3}) as broker:
+@pytest.fixture(scope="module", params=["os", "interval", "group"])
+def quick_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """What waits for no sync is answered at once, the rest later: the same answers."""
+    with Broker(topics={"t": 3}, durability=request.param) as broker:
         yield broker
 
 
@@ -131,6 +132,37 @@ def test_a_topic_that_was_deleted_is_unknown_to_the_quick_way_too(quick_broker):
         assert one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_full_disk_is_told_by_the_quick_way_too(quick_broker):
+    with RawClient(quick_broker.port) as raw:
+        request = request_for("t", 0, batch(b"v"), version=9, identity=b"")
+        for _ in range(2):
+            assert raw.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+
+        def reserve(live, size_bytes: int) -> int:
+            kept = live.directory._reserve
+            before, kept.reserve_bytes, kept._lent = kept.reserve_bytes, size_bytes, 0
+            return before
+
+        before = quick_broker.on_loop(lambda live: reserve(live, 1 << 62))
+        (one,) = raw.ask(request, 9).responses[0].partition_responses
+        assert one.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "almost full" in one.error_message
+        quick_broker.on_loop(lambda live: reserve(live, before))
+        (one,) = raw.ask(request, 9).responses[0].partition_responses
+        assert one.error_code == 0
+
+
+def test_replies_keep_their_order_behind_one_that_waits(quick_broker):
+    with RawClient(quick_broker.port) as raw:
+        request = request_for("t", 2, batch(b"v"), version=9, identity=b"")
+        for _ in range(2):
+            raw.ask(request, 9)
+        asked = [raw.send(request, 9) for _ in range(3)]
+        answers = [raw.receive(0, 9) for _ in asked]
+        offsets = [each.responses[0].partition_responses[0].base_offset for each in answers]
+        assert offsets == sorted(offsets)
+
+
 def test_faults_of_tests_hit_the_quick_way_too():
     with Broker(topics={"t": 1}) as broker, RawClient(broker.port) as raw:
         request = request_for("t", 0, batch(b"v"), version=9, identity=b"")
@@ -181,7 +213,7 @@ def test_a_shape_finds_what_a_decoder_finds(version, index, learnt, records):
     shape = shape_of(first)
     assert shape is not None
     request = request_for("t", index, records, version=version, identity=identity)
-    assert shape.find(frame_of(request, version, correlation_id=-5)) == (index, records)
+    assert shape.find(frame_of(request, version, correlation_id=-5)) == (-5, index, records)
 
 
 @given(
@@ -204,5 +236,5 @@ def test_damaged_frames_are_found_only_if_a_decoder_agrees(version, records, dat
         assert header.client_id == "client"
         decoded = ProduceRequest.decode(body, header.api_version)
         (one,) = decoded.topic_data[0].partition_data
-        assert found == (one.index, one.records)
+        assert found == (header.correlation_id, one.index, one.records)
         assert decoded.acks == -1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import ErrorCode
 from shoal.log.config import LogConfig
-from shoal.log.validation import Checked, check
+from shoal.log.validation import Checked, check, stores_as_sent, usual_batch
 from shoal.records.batch import (
     HEADER_SIZE,
     checksum_holds,
@@ -54,6 +54,70 @@ def test_a_good_batch_is_accepted_and_may_be_changed_in_place() -> None:
     assert bytes(checked.data) == data
     assert not isinstance(checked.data, bytes)
     assert [header.record_count for header in checked.headers] == [2]
+
+
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "base_offset": st.integers(0, 2),
+        "attributes": st.integers(0, 127) | st.sampled_from([-1, 256]),
+        "last_offset_delta": st.integers(0, 3),
+        "base_timestamp_ms": st.sampled_from([-1, 0, NOW_MS - 10, NOW_MS]),
+        "max_timestamp_ms": st.sampled_from([-1, NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_600_001]),
+        "producer_id": st.integers(-1, 1),
+        "producer_epoch": st.integers(-1, 1),
+        "base_sequence": st.integers(-1, 1),
+        "record_count": st.integers(0, 4),
+    },
+)
+CONFIGS = st.builds(
+    LogConfig,
+    max_message_bytes=st.sampled_from([70, 1_048_588]),
+    segment_bytes=st.sampled_from([70, 1 << 30]),
+    message_timestamp_before_max_ms=st.sampled_from([None, 5]),
+    message_timestamp_after_max_ms=st.sampled_from([None, 3_600_000]),
+)
+
+
+@given(
+    HEADERS,
+    CONFIGS,
+    st.lists(st.tuples(st.integers(0, 80), st.integers(1, 255)), max_size=2),
+    st.integers(-3, 3),
+)
+def test_the_quick_check_accepts_only_what_the_thorough_one_does(header, config, flips, cut):
+    data = bytearray(resealed(**header))
+    for position, flip in flips:
+        data[position % len(data)] ^= flip
+    data = data[:cut] if cut < 0 else data + bytes(cut)
+    quick = usual_batch(data, config, NOW_MS)
+    thorough = check(data, config, now_ms=NOW_MS, from_client=True)
+    if quick is not None:
+        assert isinstance(thorough, Checked), thorough
+        (found,) = thorough.headers
+        assert quick == (found.last_offset_delta, found.max_timestamp_ms)
+    elif isinstance(thorough, Checked):
+        is_special = config.message_timestamp_before_max_ms is not None
+        assert is_special or thorough.headers[0].producer_id >= 0, "an ordinary batch is quick"
+
+
+def test_what_may_not_be_changed_takes_the_long_way() -> None:
+    data = batch(b"a")
+    assert usual_batch(bytearray(data), CONFIG, NOW_MS) == (0, NOW_MS)
+    assert usual_batch(memoryview(data), CONFIG, NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"cleanup_policy": frozenset({"compact"})}, False),
+        ({"compression_type": "zstd"}, False),
+        ({"message_timestamp_type": TimestampType.LOG_APPEND_TIME}, False),
+    ],
+)
+def test_some_topics_store_something_else_than_was_sent(change, expected) -> None:
+    assert stores_as_sent(replace(CONFIG, **change)) is expected
 
 
 def test_a_callers_buffer_is_used_as_it_is() -> None:

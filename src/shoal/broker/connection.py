@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from shoal.broker.counters import Counters
 from shoal.broker.outbox import FileRange, Outbox, Part, release
 from shoal.errors import InvalidFrameError
 
@@ -83,6 +84,7 @@ class ConnectionHost(Protocol):
     loop: AbstractEventLoop
     scratch: memoryview
     spare_buffers: list[bytearray]
+    counters: Counters
     in_flight_requests_max: int
     out_pending_max_bytes: int
 
@@ -92,8 +94,6 @@ class ConnectionHost(Protocol):
     def on_closed(self, connection: Connection) -> None: ...
     def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None: ...
     def mark_dirty(self, connection: Connection) -> None: ...
-    def count_received(self, size_bytes: int) -> None: ...
-    def count_sent(self, size_bytes: int) -> None: ...
 
 
 class Connection:
@@ -116,6 +116,7 @@ class Connection:
         "_waiting",
         "_writing",
         "accepted_at",
+        "at_once",
         "client_software",
         "fd",
         "frame_limit",
@@ -149,8 +150,9 @@ class Connection:
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.session: object = None
-        # How dispatch recognises the next produce request.
-        self.produces: object = None
+        # How dispatch recognises the next produce request, and what may answer it here and now.
+        self.produces: Any = None
+        self.at_once: Callable[[memoryview], bytes | None] | None = None
         self.client_software = ("", "")
         self.is_closed = False
         self.accepted_at = self.last_active = self.last_write_progress = monotonic()
@@ -274,7 +276,7 @@ class Connection:
             if received == 0:
                 self.close()
                 return
-            host.count_received(received)
+            host.counters.received_bytes += received
             self.last_active = monotonic()
             if partial is None:
                 self._scan(host.scratch, received)
@@ -308,9 +310,8 @@ class Connection:
 
     def _scan(self, data: memoryview, end: int) -> None:
         """Handle every whole frame in ``data[:end]`` and keep the rest."""
-        host = self._host
-        position = 0
-        frames = 0
+        host, out, waiting = self._host, self._out, self._waiting
+        position = frames = 0
         while end - position >= 4:
             size = _LENGTH.unpack_from(data, position)[0]
             if not 0 < size <= self.frame_limit:
@@ -321,14 +322,23 @@ class Connection:
             frames += 1
             if (
                 frames > _FRAMES_PER_TURN
-                or len(self._waiting) >= host.in_flight_requests_max
-                or self._out.size_bytes > host.out_pending_max_bytes
-                or not host.take(self, size)
+                or len(waiting) >= host.in_flight_requests_max
+                or out.size_bytes > host.out_pending_max_bytes
             ):
                 self._park(frames > _FRAMES_PER_TURN)
                 break
+            frame = data[start : start + size]
+            # What is answered at once is never in flight.
+            at_once = None if waiting else self.at_once
+            reply = at_once(frame) if at_once is not None else None
+            if reply is not None:
+                out.put_bytes(reply)
+            elif host.take(self, size):
+                host.on_frame(self, frame)
+            else:
+                self._park(only_for_this_turn=False)
+                break
             position = start + size
-            host.on_frame(self, data[start:position])
             if self.is_closed:
                 return
         if position < end:
@@ -439,7 +449,7 @@ class Connection:
             return
         if sent:
             self.last_write_progress = self.last_active = monotonic()
-            self._host.count_sent(sent)
+            self._host.counters.sent_bytes += sent
         if done:
             self._stop_writing()
             if self._read_wants_write:

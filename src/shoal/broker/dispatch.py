@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from shoal.broker.broker import Broker
-    from shoal.broker.quick_produce import Shape
 
 logger = logging.getLogger("shoal.broker.dispatch")
 
@@ -41,9 +40,6 @@ API_VERSIONS: Final = 18
 _BEFORE_AUTHENTICATION: Final = frozenset({17, 18, 36})
 NO_REPLY: Final = object()
 _PRODUCE: Final = 0
-_CORRELATION_ID: Final = Struct(">i")
-# A producer whose requests look different every time is not worth learning from.
-_LESSONS_MAX: Final = 20
 
 
 class Call(Exchange):
@@ -169,17 +165,6 @@ class Api:
         return response(error_code=code)
 
 
-class _Habit:
-    """What a connection's produce requests look like (``quick_produce.py``)."""
-
-    __slots__ = ("handle", "lessons", "shape")
-
-    def __init__(self, handle: Callable[..., bool]) -> None:
-        self.handle = handle
-        self.lessons = 0
-        self.shape: Shape | None = None
-
-
 class Dispatch:
     """Takes frames from connections to handlers."""
 
@@ -197,7 +182,8 @@ class Dispatch:
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         call = Call(connection, len(frame), perf_counter())
-        if connection.produces is not None and self._produced_quickly(call, frame):
+        habit = connection.produces
+        if habit is not None and habit.take(call, frame):
             return
         session = connection.session
         if session is None:
@@ -233,47 +219,18 @@ class Dispatch:
             return
         self.run(call, api, body)
         if api.key == _PRODUCE and not connection.is_closed:
-            self._learn(connection, header, frame, body)
+            self._study(connection, header, frame, body)
 
-    def _produced_quickly(self, call: Call, frame: memoryview) -> bool:
-        habit = call.connection.produces
-        assert isinstance(habit, _Habit)
-        shape = habit.shape
-        found = shape.find(frame) if shape is not None and self.faults is None else None
-        if shape is None or found is None:
-            return False
-        call.api_key = _PRODUCE
-        call.api_version = shape.version
-        (call.correlation_id,) = _CORRELATION_ID.unpack_from(frame, 4)
-        call.client_id = shape.client_id
-        call._flexible = shape.is_flexible
-        call.connection.expect(call)
-        try:
-            if not habit.handle(self._broker, call, shape, *found):
-                call.connection.unexpect(call)
-                return False
-        except Exception:
-            # It is not known what was done, so nothing can be answered.
-            logger.exception("Produce v%d failed", call.api_version)
-            self._broker.counters.errors["Produce"] += 1
-            call.connection.close()
-            return True
-        self._broker.counters.request_took("Produce", perf_counter() - call.started)
-        return True
-
-    def _learn(
+    def _study(
         self, connection: Connection, header: RequestHeader, frame: memoryview, body: memoryview
     ) -> None:
-        """Remember the bytes around the records, as long as they come again."""
-        from shoal.broker.quick_produce import handle, learn
+        from shoal.broker.quick_produce import Habit
 
         habit = connection.produces
         if habit is None:
-            habit = connection.produces = _Habit(handle)
-        assert isinstance(habit, _Habit)
-        if habit.lessons < _LESSONS_MAX:
-            habit.lessons += 1
-            habit.shape = learn(header, frame, body, self._elements_max)
+            habit = connection.produces = Habit(self._broker, connection)
+        assert isinstance(habit, Habit)
+        habit.study(header, frame, body, self._elements_max)
 
     def run(self, call: Call, api: Api, body: memoryview) -> None:
         """Decode, handle, reply."""

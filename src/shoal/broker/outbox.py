@@ -87,6 +87,10 @@ class Outbox:
             self.size_bytes += len(part) if isinstance(part, _PART) else part.size_bytes
             self._parts.append(part)
 
+    def put_bytes(self, part: bytes) -> None:
+        self.size_bytes += len(part)
+        self._parts.append(part)
+
     def clear(self) -> None:
         for part in self._parts:
             release(part)
@@ -95,8 +99,21 @@ class Outbox:
 
     def write(self) -> tuple[int, bool]:
         """Give the kernel what it takes: (bytes taken, whether that was all)."""
+        parts = self._parts
+        if len(parts) == 1 and type(parts[0]) is bytes and not self._tls:
+            # One short reply, as after most requests.
+            try:
+                sent = self._sock.send(parts[0])
+            except _NOT_NOW:
+                return 0, False
+            if sent == self.size_bytes:
+                parts.clear()
+                self.size_bytes = 0
+                return sent, True
+            self._drop(sent)
+            return sent, False
         turn = 0
-        while self._parts:
+        while parts:
             if turn > _BYTES_PER_TURN:
                 return turn, False
             try:

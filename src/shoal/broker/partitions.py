@@ -114,6 +114,10 @@ class Partitions:
         self._open[log.topic_partition] = partition
         return partition
 
+    def opened(self, name: str, index: int) -> Partition | None:
+        """A partition that was used before; None says nothing."""
+        return self._open.get((name, index))
+
     def find(self, topic: Topic, index: int) -> Partition | ErrorCode | None:
         """The partition, why it cannot be served, or None if nothing was ever written to it.
 

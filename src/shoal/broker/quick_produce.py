@@ -6,18 +6,22 @@ place. So a connection remembers what surrounds them, and a request that has the
 goes straight to the log. The reply is put together in the same way.
 
 Rule: nothing is understood here that was not decoded and encoded by ``shoal.wire`` once on this
-connection. A request that differs by one byte takes the long way, and so does every refusal.
+connection. A request that differs by one byte takes the long way.
 
     head(4) correlation_id(4) before… partition(4) size(1 to 5) records… after(3 or 0)
 """
 
 from __future__ import annotations
 
+import logging
 from struct import Struct
 from struct import error as struct_error
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from shoal.broker.handlers import produce
+from shoal.broker.partitions import Partition
+from shoal.broker.topics import INTERNAL_TOPICS
 from shoal.errors import ErrorCode, InvalidMessageError
 from shoal.log.results import AppendResult
 from shoal.wire.apis.produce import ProduceRequest, ProduceResponse
@@ -26,8 +30,12 @@ from shoal.wire.varint import decode_uvarint
 
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
+    from shoal.broker.connection import Connection
     from shoal.broker.dispatch import Call
 
+logger = logging.getLogger("shoal.broker.quick_produce")
+
+_API: Final = "Produce"
 _ID: Final = Struct(">i")
 _HEAD: Final = Struct(">ii")
 _FLEXIBLE_HEAD: Final = Struct(">iix")
@@ -37,57 +45,128 @@ _MARK: Final = (0x1A2B3C4D, 0x5E6F, 0x1122334455667788, 0x2233445566778811, 0x33
 _FLEXIBLE_FROM: Final = 9
 _BY_ID_FROM: Final = 13
 _BEFORE_FROM: Final = 8
+# A producer whose requests look different every time is not worth learning from.
+_LESSONS_MAX: Final = 20
 
 
 class Shape:
     """What surrounds the records in the requests of one producer, and its replies."""
 
     __slots__ = (
-        "after",
-        "before",
+        "_after",
+        "_before",
+        "_front",
+        "_head",
+        "_reply",
+        "_reply_after",
+        "_reply_before",
+        "_reply_size",
         "client_id",
-        "head",
+        "is_flexible",
         "name",
-        "reply_after",
-        "reply_before",
-        "reply_size",
         "topic_id",
-        "until",
         "version",
     )
 
     def __init__(self, header: RequestHeader, topic: ProduceRequest.TopicProduceData) -> None:
         self.version = header.api_version
         self.client_id = header.client_id
+        self.is_flexible = self.version >= _FLEXIBLE_FROM
         self.name = topic.name
         self.topic_id = topic.topic_id if header.api_version >= _BY_ID_FROM else None
-        self.head = self.before = self.after = b""
-        self.until = self.reply_size = 0
-        self.reply_before = self.reply_after = b""
+        self._after = bytes(3 if self.is_flexible else 0)
 
-    @property
-    def is_flexible(self) -> bool:
-        return self.version >= _FLEXIBLE_FROM
+    def learn_request(self, frame: memoryview, data: ProduceRequest.PartitionProduceData) -> bool:
+        """Remember what surrounds these records in this frame."""
+        start = len(frame) - len(self._after) - len(data.records or b"")
+        # The size in front of the records says how many bytes it takes itself.
+        for width in range(1, 6):
+            until = start - width - 4
+            self._head, self._before = bytes(frame[:4]), bytes(frame[_BEFORE_FROM:until])
+            self._front = Struct(f">4si{len(self._before)}si")
+            found = self.find(frame)
+            if found is not None and found[1:] == (data.index, data.records):
+                return True
+        return False
 
-    def find(self, frame: memoryview) -> tuple[int, memoryview] | None:
-        """Partition and records, if the frame has this shape."""
-        until = self.until
-        if frame[:4] != self.head or frame[_BEFORE_FROM:until] != self.before:
-            return None
+    def learn_reply(self, topic: ProduceRequest.TopicProduceData) -> bool:
+        """Remember what surrounds the few numbers in a reply that says that all is well."""
+        index, code, offset, time_ms, start = _MARK
+        answer = ProduceResponse.PartitionProduceResponse(
+            index=index,
+            error_code=code,
+            base_offset=offset,
+            log_append_time_ms=time_ms,
+            log_start_offset=start,
+        )
+        response = ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=[answer]
+                )
+            ]
+        )
+        before, found, after = response.encode(self.version).partition(_ANSWER.pack(*_MARK))
+        head = _FLEXIBLE_HEAD if self.is_flexible else _HEAD
+        self._reply_before, self._reply_after = before, after
+        self._reply = Struct(f"{head.format}{len(before)}sihqqq{len(after)}s")
+        self._reply_size = self._reply.size - _ID.size
+        return bool(found)
+
+    def find(self, frame: memoryview) -> tuple[int, int, memoryview] | None:
+        """Correlation id, partition and records, if the frame has this shape."""
+        front = self._front
         try:
-            (index,) = _ID.unpack_from(frame, until)
-            size, start = _size(frame, until + 4, flexible=self.is_flexible)
+            head, correlation_id, before, index = front.unpack_from(frame)
+            if before != self._before or head != self._head:
+                return None
+            position = front.size
+            if self.is_flexible:
+                size, start = _compact_size(frame, position)
+            else:
+                size, start = _ID.unpack_from(frame, position)[0], position + 4
         except (struct_error, IndexError, InvalidMessageError):
             return None
         end = start + size
-        if size <= 0 or end + len(self.after) != len(frame) or frame[end:] != self.after:
+        if size <= 0 or end + len(self._after) != len(frame) or frame[end:] != self._after:
             return None
-        return index, frame[start:end]
+        return correlation_id, index, frame[start:end]
+
+    def reply(self, correlation_id: int, index: int, appended: AppendResult) -> bytes:
+        """The whole frame that says that a batch is stored."""
+        _, base_offset, _, time_ms, start, _, _ = appended
+        return self._reply.pack(
+            self._reply_size,
+            correlation_id,
+            self._reply_before,
+            index,
+            0,
+            base_offset,
+            -1 if time_ms is None else time_ms,
+            start,
+            self._reply_after,
+        )
+
+    def refusal(
+        self, correlation_id: int, index: int, code: ErrorCode, detail: str = "", start: int = -1
+    ) -> bytes:
+        """The whole frame that says why a batch is not stored."""
+        topic = ProduceResponse.TopicProduceResponse(
+            name=self.name,
+            topic_id=self.topic_id or bytes(16),
+            partition_responses=[produce.refused(index, code, detail, start=start)],
+        )
+        body = ProduceResponse(responses=[topic]).encode(self.version)
+        head = _FLEXIBLE_HEAD if self.is_flexible else _HEAD
+        return head.pack(len(body) + head.size - _ID.size, correlation_id) + body
 
 
-def _size(frame: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    if not flexible:
-        return _ID.unpack_from(frame, position)[0], position + 4
+def _compact_size(frame: memoryview, position: int) -> tuple[int, int]:
+    """A size that is counted from one, and where it ends."""
+    low, high = frame[position], frame[position + 1]
+    if low > 0x7F >= high:
+        # Two bytes, up to 16 KiB: the usual ones, without a loop.
+        return (low & 0x7F | high << 7) - 1, position + 2
     size, start = decode_uvarint(frame, position)
     return size - 1, start
 
@@ -100,39 +179,9 @@ def learn(header: RequestHeader, frame: memoryview, body: memoryview, budget: in
     if request.acks not in (1, -1) or request.transactional_id is not None:
         return None
     topic = request.topic_data[0]
-    data = topic.partition_data[0]
     shape = Shape(header, topic)
-    shape.after = bytes(3 if shape.is_flexible else 0)
-    start = len(frame) - len(shape.after) - len(data.records or b"")
-    # The size in front of the records says how many bytes it takes itself.
-    for width in range(1, 6):
-        shape.until = start - width - 4
-        shape.head, shape.before = bytes(frame[:4]), bytes(frame[_BEFORE_FROM : shape.until])
-        if shape.find(frame) == (data.index, data.records):
-            return shape if _learn_reply(shape, topic) else None
-    return None
-
-
-def _learn_reply(shape: Shape, topic: ProduceRequest.TopicProduceData) -> bool:
-    index, code, offset, time_ms, start = _MARK
-    answer = ProduceResponse.PartitionProduceResponse(
-        index=index,
-        error_code=code,
-        base_offset=offset,
-        log_append_time_ms=time_ms,
-        log_start_offset=start,
-    )
-    response = ProduceResponse(
-        responses=[
-            ProduceResponse.TopicProduceResponse(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=[answer]
-            )
-        ]
-    )
-    before, found, after = response.encode(shape.version).partition(_ANSWER.pack(*_MARK))
-    shape.reply_before, shape.reply_after = before, after
-    shape.reply_size = len(before) + len(found) + len(after)
-    return bool(found)
+    is_learnt = shape.learn_request(frame, topic.partition_data[0]) and shape.learn_reply(topic)
+    return shape if is_learnt else None
 
 
 class _Stored:
@@ -147,59 +196,111 @@ class _Stored:
         self._appended = appended
 
     def __call__(self, error: ErrorCode) -> None:
-        call, shape, appended = self._call, self._shape, self._appended
+        call, shape = self._call, self._shape
         if call.connection.is_closed:
             return
-        if error is not ErrorCode.NONE:
-            _refuse(call, shape, self._index, error, "")
-            return
-        head = (
-            _FLEXIBLE_HEAD.pack(shape.reply_size + 5, call.correlation_id)
-            if shape.is_flexible
-            else _HEAD.pack(shape.reply_size + 4, call.correlation_id)
-        )
-        time_ms = appended.append_time_ms
-        answer = _ANSWER.pack(
-            self._index,
-            0,
-            appended.base_offset,
-            -1 if time_ms is None else time_ms,
-            appended.log_start_offset,
-        )
-        call.send((head + shape.reply_before + answer + shape.reply_after,))
+        if error is ErrorCode.NONE:
+            reply = shape.reply(call.correlation_id, self._index, self._appended)
+        else:
+            reply = shape.refusal(call.correlation_id, self._index, error)
+        call.send((reply,))
 
 
-def handle(broker: Broker, call: Call, shape: Shape, index: int, records: memoryview) -> bool:
-    """Append and answer; False if nothing was done, and the long way is to be taken."""
-    catalogue = broker.catalogue
-    topic_id = shape.topic_id
-    topic = catalogue.get(shape.name) if topic_id is None else catalogue.by_id(topic_id)
-    if topic is None or topic.is_internal:
-        return False
-    partition = broker.partitions.get(topic, index)
-    if isinstance(partition, ErrorCode):
-        return False
-    appended = partition.append(records, broker.now_ms())
-    if appended.error is not ErrorCode.NONE:
-        broker.counters.errors[appended.error.name] += 1
-        start = appended.log_start_offset
-        _refuse(call, shape, index, appended.error, appended.detail, start=start)
+class Habit:
+    """What the produce requests of one connection look like, and how they are served."""
+
+    __slots__ = ("_broker", "_connection", "_waits", "lessons", "shape")
+
+    def __init__(self, broker: Broker, connection: Connection) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._waits = broker.syncer.durability.waits
+        self.lessons = 0
+        self.shape: Shape | None = None
+
+    def study(
+        self, header: RequestHeader, frame: memoryview, body: memoryview, budget: int
+    ) -> None:
+        """Remember the bytes around the records, as long as they come again."""
+        if self.lessons < _LESSONS_MAX:
+            self.lessons += 1
+            self.shape = learn(header, frame, body, budget)
+            is_ready = self.shape is not None and not self._waits
+            self._connection.at_once = self.answer if is_ready else None
+
+    def _find(self, frame: memoryview) -> tuple[Shape, int, Partition, int, memoryview] | None:
+        shape = self.shape
+        if shape is None or self._broker.dispatch.faults is not None:
+            return None
+        found = shape.find(frame)
+        if found is None:
+            return None
+        correlation_id, index, records = found
+        name = shape.name
+        if shape.topic_id is not None:
+            topic = self._broker.catalogue.by_id(shape.topic_id)
+            if topic is None:
+                return None
+            name = topic.name
+        # One that was not written to yet, or is not there, is for the long way.
+        partition = self._broker.partitions.opened(name, index)
+        if partition is None or name in INTERNAL_TOPICS:
+            return None
+        return shape, correlation_id, partition, index, records
+
+    def answer(self, frame: memoryview) -> bytes | None:
+        """Append and return the reply, where that waits for nothing; None if nothing was done."""
+        began = perf_counter()
+        found = self._find(frame)
+        if found is None:
+            return None
+        shape, correlation_id, partition, index, records = found
+        broker = self._broker
+        try:
+            appended = partition.append(records, broker.now_ms())
+            if appended.error is not ErrorCode.NONE:
+                return self._refuse(shape, correlation_id, index, appended)
+            if broker.syncs_in_intervals:
+                broker.syncer.register(partition.log, appended.end_offset, None)
+            reply = shape.reply(correlation_id, index, appended)
+        except Exception:
+            logger.exception("Produce v%d failed", shape.version)
+            self._give_up()
+            return b""
+        broker.counters.request_took(_API, perf_counter() - began)
+        return reply
+
+    def take(self, call: Call, frame: memoryview) -> bool:
+        """Append, and answer when that is stored; False if nothing was done."""
+        found = self._find(frame)
+        if found is None:
+            return False
+        shape, call.correlation_id, partition, index, records = found
+        broker = self._broker
+        call.api_key = 0
+        call.api_version = shape.version
+        call.client_id = shape.client_id
+        self._connection.expect(call)
+        try:
+            appended = partition.append(records, broker.now_ms())
+            if appended.error is not ErrorCode.NONE:
+                call.send((self._refuse(shape, call.correlation_id, index, appended),))
+            else:
+                stored = _Stored(call, shape, index, appended)
+                broker.syncer.register(partition.log, appended.end_offset, stored)
+        except Exception:
+            logger.exception("Produce v%d failed", shape.version)
+            self._give_up()
+            return True
+        broker.counters.request_took(_API, perf_counter() - call.started)
         return True
-    stored = _Stored(call, shape, index, appended)
-    if partition.log.high_watermark < appended.end_offset:
-        broker.syncer.register(partition.log, appended.end_offset, stored)
-        return True
-    if broker.syncs_in_intervals:
-        broker.syncer.register(partition.log, appended.end_offset, None)
-    stored(ErrorCode.NONE)
-    return True
 
+    def _refuse(self, shape: Shape, correlation_id: int, index: int, found: AppendResult) -> bytes:
+        self._broker.counters.errors[found.error.name] += 1
+        start = found.log_start_offset
+        return shape.refusal(correlation_id, index, found.error, found.detail, start)
 
-def _refuse(
-    call: Call, shape: Shape, index: int, code: ErrorCode, detail: str, *, start: int = -1
-) -> None:
-    answer = produce.refused(index, code, detail, start=start)
-    topic = ProduceResponse.TopicProduceResponse(
-        name=shape.name, topic_id=shape.topic_id or bytes(16), partition_responses=[answer]
-    )
-    call.reply(ProduceResponse(responses=[topic]))
+    def _give_up(self) -> None:
+        """It is not known what was done, so nothing can be answered."""
+        self._broker.counters.errors[_API] += 1
+        self._connection.close()

@@ -82,7 +82,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.listeners: list[BoundListener] = []
         self._limits = limits
-        self._counters = counters
+        self.counters = counters
         self._audit = audit
         self._per_address: Counter[str] = Counter()
         self._unauthenticated: set[Connection] = set()
@@ -128,7 +128,7 @@ class Server:
             except OSError as error:
                 # Out of file descriptors: let others finish before the next attempt.
                 logger.error("cannot accept a connection: %s", error.strerror)
-                self._counters.refused["accept"] += 1
+                self.counters.refused["accept"] += 1
                 self.loop.remove_reader(listener.sock.fileno())
                 self.loop.call_later(0.5, self._listen_again, listener)
                 return
@@ -141,7 +141,7 @@ class Server:
     def _admit(self, listener: BoundListener, sock: socket.socket, host: str, port: int) -> None:
         reason = self._refusal(host)
         if reason is not None:
-            self._counters.refused[reason] += 1
+            self.counters.refused[reason] += 1
             self._audit("connection refused", peer=host, reason=reason)
             sock.close()
             return
@@ -166,8 +166,8 @@ class Server:
         )
         self.connections.add(connection)
         self._per_address[host] += 1
-        self._counters.connections_accepted += 1
-        self._counters.connections_open += 1
+        self.counters.connections_accepted += 1
+        self.counters.connections_open += 1
         if must_log_in:
             self._unauthenticated.add(connection)
         connection.start()
@@ -222,12 +222,6 @@ class Server:
     def in_flight_bytes(self) -> int:
         return self._in_flight_bytes
 
-    def count_received(self, size_bytes: int) -> None:
-        self._counters.received_bytes += size_bytes
-
-    def count_sent(self, size_bytes: int) -> None:
-        self._counters.sent_bytes += size_bytes
-
     def mark_dirty(self, connection: Connection) -> None:
         if not self._dirty:
             self.loop.call_soon(self._flush_dirty)
@@ -242,13 +236,13 @@ class Server:
         self.connections.discard(connection)
         self._unauthenticated.discard(connection)
         self._starved.discard(connection)
-        self._counters.connections_open -= 1
+        self.counters.connections_open -= 1
         self._per_address[connection.peer_host] -= 1
         if not self._per_address[connection.peer_host]:
             del self._per_address[connection.peer_host]
 
     def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None:
-        self._counters.refused["not Kafka"] += 1
+        self.counters.refused["not Kafka"] += 1
         self._audit("frame refused", peer=connection.peer_host, reason=str(error))
         if self._stranger_lines < _STRANGER_LINES_PER_SECOND:
             self._stranger_lines += 1
@@ -266,7 +260,7 @@ class Server:
         for connection in list(self.connections):
             reason = self._overdue(connection, now)
             if reason is not None:
-                self._counters.refused[reason] += 1
+                self.counters.refused[reason] += 1
                 if reason != "idle":
                     self._audit("connection closed", peer=connection.peer_host, reason=reason)
                 connection.close()

@@ -30,10 +30,9 @@ class Durability(Enum):
     OS = "os"
     """At once; synced when the operating system likes. Kafka's default."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether readers and acknowledgements wait for a sync."""
-        return self is Durability.GROUP or self is Durability.EACH
+    def __init__(self, name: str) -> None:
+        #: Whether readers and acknowledgements wait for a sync.
+        self.waits = name in ("group", "each")
 
 
 @dataclass(frozen=True, slots=True)

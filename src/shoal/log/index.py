@@ -111,8 +111,8 @@ class TimeIndex:
         if timestamp_ms < 0:
             return False
         if self._flat:
-            last_timestamp_ms, last_offset = self[len(self) - 1]
-            if timestamp_ms <= last_timestamp_ms or relative_offset < last_offset:
+            flat = self._flat
+            if timestamp_ms <= flat[-3] << 32 | flat[-2] or relative_offset < flat[-1]:
                 return False
         self._flat.extend((timestamp_ms >> 32, timestamp_ms & 0xFFFFFFFF, relative_offset))
         return True

@@ -19,13 +19,13 @@ from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk
 from shoal.log.epochs import LeaderEpochs
 from shoal.log.producers import ProducerEntry, Producers, StoredBatch
-from shoal.log.reading import View, end_in, slice_of
+from shoal.log.reading import View, first_at, newest_ms, slice_of
 from shoal.log.reserve import Reserve
 from shoal.log.results import AppendResult, Origin, ReadResult
 from shoal.log.segment import Segment
 from shoal.log.smallfiles import SmallFiles
 from shoal.log.syncwork import SyncWork, Unsynced
-from shoal.log.validation import Checked, check
+from shoal.log.validation import Checked, check, stores_as_sent, usual_batch
 from shoal.records.batch import assign_offsets
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
 
@@ -85,6 +85,15 @@ class PartitionLog:
     # Facts
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._stores_as_sent = stores_as_sent(config)
+
+    @property
     def segments(self) -> list[Segment]:
         return self._segments
 
@@ -127,7 +136,11 @@ class PartitionLog:
         if self.fenced is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
         assert not self.closed, "appended to a closed log"
-        checked = check(data, self.config, now_ms=now_ms, from_client=origin is Origin.CLIENT)
+        if self._stores_as_sent and origin is Origin.CLIENT and not isinstance(data, bytes):
+            usual = usual_batch(data, self._config, now_ms)
+            if usual is not None:
+                return self._append_usual(data, *usual, now_ms)
+        checked = check(data, self._config, now_ms=now_ms, from_client=origin is Origin.CLIENT)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
         if checked.headers[0].producer_id >= 0 and origin is Origin.CLIENT:
@@ -136,20 +149,29 @@ class PartitionLog:
                 return self._duplicate(verdict)
             if verdict is not None:
                 return self._refusal(verdict)
-        if not self._reserve.admits(len(checked.data)):
-            return self._refusal(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {self.disk.root} is almost full"
-            )
-        try:
-            return self._write(checked, now_ms)
-        except OSError as error:
-            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return self._append_checked(checked, now_ms)
 
-    def _write(self, checked: Checked, now_ms: int) -> AppendResult:
+    def _append_usual(
+        self,
+        data: bytearray | memoryview,
+        last_offset_delta: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+    ) -> AppendResult:
+        base_offset = self.end_offset
+        last_offset = base_offset + last_offset_delta
+        epochs = self.epochs.entries
+        assign_offsets(data, base_offset=base_offset, leader_epoch=epochs[-1][0] if epochs else 0)
+        problem = self._store(data, last_offset, max_timestamp_ms, last_offset, now_ms)
+        if problem is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
+        return AppendResult(ErrorCode.NONE, base_offset, last_offset, None, self.start_offset)
+
+    def _append_checked(self, checked: Checked, now_ms: int) -> AppendResult:
         base_offset = offset = self.end_offset
         epoch = self.leader_epoch
         append_time_ms = None
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time_ms = now_ms
         headers, data = checked.headers, checked.data
         latest_ms, latest_offset = -1, offset
@@ -167,45 +189,49 @@ class PartitionLog:
             timestamp_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
             if timestamp_ms > latest_ms:
                 latest_ms, latest_offset = timestamp_ms, offset - 1
-        segment = self._segments[-1]
-        if segment.must_roll(
-            self.config,
-            size=len(data),
-            end_offset=offset,
-            timestamp_ms=latest_ms,
-            now_ms=now_ms,
-        ):
-            self.roll(now_ms=now_ms)
-            segment = self._segments[-1]
-        try:
-            segment.append(
-                data,
-                last_offset=offset - 1,
-                max_timestamp_ms=latest_ms,
-                at_offset=latest_offset,
-            )
-        except OSError:
-            self._cut_back(segment)
-            raise
-        segment.modified_ms = now_ms
-        self._note_appended(checked, base_offset, append_time_ms)
+        problem = self._store(data, offset - 1, latest_ms, latest_offset, now_ms)
+        if problem is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
+        offset = base_offset
+        for header in headers:
+            offset += header.last_offset_delta + 1
+            if header.producer_id >= 0:
+                self.producers.note(header, offset - 1, append_time_ms)
         return AppendResult(
             ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
         )
 
-    def _note_appended(
-        self, checked: Checked, base_offset: int, append_time_ms: int | None
-    ) -> None:
-        offset = base_offset
-        for header in checked.headers:
-            offset += header.last_offset_delta + 1
-            if header.producer_id >= 0:
-                self.producers.note(header, offset - 1, append_time_ms)
-        self.end_offset = offset
+    def _store(
+        self,
+        data: bytearray | memoryview,
+        last_offset: int,
+        latest_ms: int,
+        latest_offset: int,
+        now_ms: int,
+    ) -> str | None:
+        """Write what has its offsets, and count it; or say why that cannot be."""
+        size = len(data)
+        end_offset = last_offset + 1
+        if not self._reserve.admits(size):
+            return f"the disk of {self.disk.root} is almost full"
         segment = self._segments[-1]
+        try:
+            if segment.must_roll(self._config, size, end_offset, latest_ms, now_ms):
+                self.roll(now_ms=now_ms)
+                segment = self._segments[-1]
+            try:
+                segment.append(data, last_offset, latest_ms, latest_offset)
+            except OSError:
+                self._cut_back(segment)
+                raise
+        except OSError as error:
+            return str(error)
+        segment.modified_ms = now_ms
+        self.end_offset = end_offset
         self.unsynced.note(segment)
         if not self.durability.waits:
-            self._advance(offset, segment, segment.size)
+            self._advance(end_offset, segment, segment.size)
+        return None
 
     def _cut_back(self, segment: Segment) -> None:
         """A failed append must not leave bytes behind; if it cannot be undone, stop here."""
@@ -353,31 +379,15 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first visible record at or after a time."""
-        for segment in self._segments:
-            if segment.newest_ms() < timestamp_ms:
-                continue
-            end = end_in(self._view(), segment, self.high_watermark)
-            try:
-                found = segment.first_at(timestamp_ms, self.start_offset, end)
-            except CorruptDataError:
-                continue  # whoever reads the range is told; later records still count
-            if found is not None:
-                return OffsetAndTimestamp(*found, leader_epoch=self.epochs.epoch_at(found[0]))
-        return None
+        found = first_at(self._view(), timestamp_ms, self.start_offset)
+        if found is None:
+            return None
+        return OffsetAndTimestamp(*found, leader_epoch=self.epochs.epoch_at(found[0]))
 
     def latest_by_time(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp (ListOffsets -3): the first of several."""
-        newest = max(self._newest_visible_ms(segment) for segment in self._segments)
+        newest = newest_ms(self._view(), self.start_offset)
         return self.offset_for_time(newest) if newest >= 0 else None
-
-    def _newest_visible_ms(self, segment: Segment) -> int:
-        newest = segment.newest_ms()
-        if segment.base_offset >= self.start_offset and (
-            segment.offset_of_max_timestamp < self.high_watermark
-        ):
-            return newest
-        end = end_in(self._view(), segment, self.high_watermark)
-        return segment.newest_between(self.start_offset, end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """``(epoch, end offset)`` of the largest epoch up to ``leader_epoch``; None if unknown."""

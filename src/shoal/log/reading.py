@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import CorruptRange
 from shoal.log.disk import File
 from shoal.log.segment import Segment
@@ -85,3 +86,32 @@ def end_in(view: View, segment: Segment, visible: int) -> int:
         return segment.size if segment.base_offset < view.last.base_offset else 0
     found = segment.seek(visible, segment.size)
     return segment.size if found is None else found.position
+
+
+def first_at(view: View, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """Offset and time of the first visible record at or after a time."""
+    for segment in view.segments:
+        if segment.newest_ms() < timestamp_ms:
+            continue
+        end = end_in(view, segment, view.high_watermark)
+        try:
+            found = segment.first_at(timestamp_ms, start_offset, end)
+        except CorruptDataError:
+            continue  # whoever reads the range is told; later records still count
+        if found is not None:
+            return found
+    return None
+
+
+def newest_ms(view: View, start_offset: int) -> int:
+    """The largest timestamp of all visible records, -1 if there is none."""
+    return max(_newest_in(view, segment, start_offset) for segment in view.segments)
+
+
+def _newest_in(view: View, segment: Segment, start_offset: int) -> int:
+    newest = segment.newest_ms()
+    if segment.base_offset >= start_offset and (
+        segment.offset_of_max_timestamp < view.high_watermark
+    ):
+        return newest
+    return segment.newest_between(start_offset, end_in(view, segment, view.high_watermark))

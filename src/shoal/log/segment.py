@@ -160,19 +160,16 @@ class Segment:
 
     # Appending
 
-    def append(
-        self, data: Buffer, *, last_offset: int, max_timestamp_ms: int, at_offset: int
-    ) -> None:
+    def append(self, data: Buffer, last_offset: int, max_timestamp_ms: int, at_offset: int) -> None:
         """Write batches at the end; ``at_offset`` is the last offset of the latest in time.
 
         Raises:
             OSError: the file may hold part of ``data`` past ``size``: ``cut_back`` or give up.
         """
-        assert self._index is not None, "appended to after loading the indexes"
-        assert self._times is not None
-        position = self.size
-        write_fully(self.file, position, data)
-        self.size = position + len(data)
+        position, size = self.size, len(data)
+        file = self._file if self._file is not None else self.file
+        write_fully(file, position, data)
+        self.size = position + size
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.offset_of_max_timestamp = at_offset
@@ -180,7 +177,7 @@ class Segment:
             self.first_timestamp_ms = max_timestamp_ms
         if self._unindexed > self.index_interval_bytes:
             self._add_entries(last_offset, position)
-        self._unindexed += len(data)
+        self._unindexed += size
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         assert self._index is not None
@@ -195,7 +192,7 @@ class Segment:
         self.file.truncate(self.size)
 
     def must_roll(
-        self, config: LogConfig, *, size: int, end_offset: int, timestamp_ms: int, now_ms: int
+        self, config: LogConfig, size: int, end_offset: int, timestamp_ms: int, now_ms: int
     ) -> bool:
         """Whether an append of ``size`` bytes that ends at ``end_offset`` needs a new segment."""
         if self.size == 0:
@@ -208,15 +205,15 @@ class Segment:
         return (
             timestamp_ms - first_ms > config.segment_ms
             or end_offset - self.base_offset > OFFSETS_MAX
-            or self.is_full(segment_index_bytes=config.segment_index_bytes)
+            or self.is_full(config.segment_index_bytes)
         )
 
-    def is_full(self, *, segment_index_bytes: int) -> bool:
+    def is_full(self, segment_index_bytes: int) -> bool:
         """Whether an index has no room for another entry."""
-        assert self._index is not None
+        assert self._index is not None, "appended to after loading the indexes"
         assert self._times is not None
         return (
-            len(self._index) >= segment_index_bytes // OFFSET_ENTRY_SIZE
+            len(self._index.offsets) >= segment_index_bytes // OFFSET_ENTRY_SIZE
             or len(self._times) >= segment_index_bytes // TIME_ENTRY_SIZE
         )
 

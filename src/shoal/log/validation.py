@@ -7,17 +7,20 @@ a compacted topic, and a topic that wants another compression than the producer 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.errors import BatchTooLargeError, CorruptDataError, ErrorCode, UnsupportedFormatError
 from shoal.log.config import LogConfig
 from shoal.records.batch import (
+    HEADER_SIZE,
     BatchHeader,
     checksum_holds,
     decode_batch,
     encode_batch,
     read_header,
 )
+from shoal.records.checksum import crc32c
 from shoal.records.compression import Codec
 from shoal.types import TimestampType
 
@@ -28,7 +31,14 @@ _CODECS: Final = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+_CODEC_MAX: Final = int(Codec.ZSTD)
 _LOG_APPEND_TIME: Final = 0x08
+
+# Base offset, length, magic, checksum, attributes, last offset delta, first and last time, producer
+# id, record count.
+_FACTS: Final = Struct(">qi4xbIhiqqq6xi")
+_LENGTH_FROM: Final = 12
+_CRC_FROM: Final = 21
 
 Refusal = tuple[ErrorCode, str]
 
@@ -38,6 +48,49 @@ class Checked(NamedTuple):
 
     data: bytearray | memoryview
     headers: list[BatchHeader]
+
+
+def stores_as_sent(config: LogConfig) -> bool:
+    """Whether batches need no change but their offsets, and their records no look."""
+    return (
+        not config.compacts
+        and config.compression_type == "producer"
+        and config.message_timestamp_type is TimestampType.CREATE_TIME
+    )
+
+
+def usual_batch(
+    data: bytearray | memoryview, config: LogConfig, now_ms: int
+) -> tuple[int, int] | None:
+    """Last offset delta and largest timestamp of the one good batch that most appends are.
+
+    None for anything else: ``check`` says what it is. This is the same check without an object,
+    for batches of a producer without an id, in a log that stores them as they were sent.
+    """
+    size = len(data)
+    if size < HEADER_SIZE:
+        return None
+    base_offset, length, magic, crc, attributes, delta, first_ms, last_ms, producer_id, count = (
+        _FACTS.unpack_from(data)
+    )
+    latest_ms = config.message_timestamp_after_max_ms
+    if (
+        base_offset
+        or length != size - _LENGTH_FROM
+        or magic != 2
+        or producer_id >= 0
+        or not 0 <= attributes <= _CODEC_MAX
+        or delta < 0
+        or count != delta + 1
+        or size > config.max_message_bytes
+        or size > config.segment_bytes
+        or (latest_ms is not None and last_ms > now_ms + latest_ms)
+        or (config.message_timestamp_before_max_ms is not None and first_ms >= 0)
+        or (isinstance(data, memoryview) and data.readonly)
+        or crc32c(memoryview(data)[_CRC_FROM:]) != crc
+    ):
+        return None
+    return delta, last_ms
 
 
 def check(

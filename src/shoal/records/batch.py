@@ -44,6 +44,8 @@ _CRC_FROM: Final = 21
 _MESSAGE_SIZE_MIN: Final = 14  # what formats 0 and 1 need behind ``length``
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qi")
+_PLACE: Final = struct.Struct(">q")
+_EPOCH: Final = struct.Struct(">i")
 
 #: From so many records on the C kernel is faster, if there is one.
 _KERNEL_FROM: Final = 32
@@ -465,8 +467,8 @@ def assign_offsets(
     Offset and leader epoch lie outside the checksum. Only a topic with LogAppendTime changes
     bytes under it (timestamp type, max timestamp), and only then is it computed anew.
     """
-    struct.pack_into(">q", buffer, position, base_offset)
-    struct.pack_into(">i", buffer, position + 12, leader_epoch)
+    _PLACE.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + 12, leader_epoch)
     if log_append_time_ms is not None:
         attributes = struct.unpack_from(">h", buffer, position + 21)[0] | _LOG_APPEND_TIME
         struct.pack_into(">h", buffer, position + 21, attributes)
