@@ -11,10 +11,10 @@ from shoal.spark.options import parse_source
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
 
 
-def test_the_columns_are_those_of_sparks_own_source() -> None:
+def test_the_columns_are_those_of_sparks_own_source_and_say_which_are_never_null() -> None:
     assert schema_ddl(parse_source(BASE, "batch")) == (
-        "key binary, value binary, topic string, partition int, offset bigint, "
-        "timestamp timestamp, timestampType int"
+        "key binary, value binary, topic string NOT NULL, partition int NOT NULL, "
+        "offset bigint NOT NULL, timestamp timestamp NOT NULL, timestampType int NOT NULL"
     )
 
 

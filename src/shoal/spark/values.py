@@ -45,14 +45,15 @@ def typed(
     batches: Iterator[pa.RecordBatch], options: SourceOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """The batches with their values typed and exactly the columns of ``schema``."""
-    names = list(schema.names)
-    if options.value_format == "binary" or "value" not in names:
-        yield from batches
-        return
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    names = list(schema.names)
     target = to_arrow_schema(schema, timezone="UTC")
+    if options.value_format == "binary" or "value" not in names:
+        for batch in batches:  # the same columns, said to be null where the schema says so
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
+        return
     for batch in batches:
         good, values = _convert(batch, target.field("value").type, options)
         columns = [
