@@ -94,6 +94,31 @@ def test_rows_say_where_they_come_from(kernel_name: str) -> None:
     assert [row["key"] for row in rows] == [b"k7", b"k8", b"k"]
 
 
+@needs_kernel
+@pytest.mark.parametrize("topic", ["orders", "bé"])
+def test_batches_of_one_topic_share_the_memory_that_says_so(topic: str) -> None:
+    columns = [
+        table([(topic, 0, plain(rows), 0, None)], "c")["topic"] for rows in (3, 4, 1, 1000, 3)
+    ]
+    assert [set(column.to_pylist()) for column in columns] == [{topic}] * 5
+    assert [len(column) for column in columns] == [3, 4, 1, 1000, 3]
+    places = [column.buffers()[2].address for column in columns]
+    assert places[0] == places[1], "both fit into room for four rows"
+    # No more of it belongs to a column than its rows, whatever it shares.
+    assert [column.buffers()[2].size for column in columns] == [
+        len(topic.encode()) * len(column) for column in columns
+    ]
+
+
+@needs_kernel
+def test_a_topic_column_too_large_to_keep_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_module, "_KEPT_BYTES_MAX", 0)
+    chunks = [("orders", 0, plain(5), 0, None)]
+    one, other = (table(chunks, "c")["topic"] for _ in range(2))
+    assert one.to_pylist() == ["orders"] * 5
+    assert one.buffers()[2].address != other.buffers()[2].address
+
+
 @each_kernel
 def test_a_record_without_headers_has_null_and_not_an_empty_list(kernel_name: str) -> None:
     records = [

@@ -123,8 +123,11 @@ class Fetcher:
         if self._is_closed:
             return
         for round_ in self._rounds():
-            task = asyncio.get_running_loop().create_task(self._fetch(round_))
-            self._under_way[round_.node_id, round_.lane] = (round_, task)
+            self._start(round_)
+
+    def _start(self, round_: _Round) -> None:
+        task = asyncio.get_running_loop().create_task(self._fetch(round_))
+        self._under_way[round_.node_id, round_.lane] = (round_, task)
 
     def _kick_at(self, when: float) -> None:
         """Look again then, or earlier if that is planned already."""
@@ -236,7 +239,27 @@ class Fetcher:
 
     # --- one round ---
 
-    async def _fetch(self, round_: _Round) -> None:
+    async def _fetch(self, first: _Round) -> None:
+        """Round after round, as long as there is something to fetch."""
+        round_: _Round | None = first
+        while round_ is not None:
+            await self._fetch_once(round_)
+            round_ = self._next_round(round_)
+
+    def _next_round(self, last: _Round) -> _Round | None:
+        """What can begin now: elsewhere in tasks of its own, in the same place right here."""
+        place = (last.node_id, last.lane)
+        _, task = self._under_way.pop(place)
+        following: _Round | None = None
+        for round_ in () if self._is_closed else self._rounds():
+            if (round_.node_id, round_.lane) == place:
+                following = round_
+                self._under_way[place] = (round_, task)
+            else:
+                self._start(round_)
+        return following
+
+    async def _fetch_once(self, round_: _Round) -> None:
         node_id = round_.node_id
         pause_s = 0.0
         try:
@@ -262,8 +285,6 @@ class Fetcher:
             self._leave_replica(node_id, round_)
         if pause_s:
             await asyncio.sleep(pause_s)
-        del self._under_way[node_id, round_.lane]
-        self.kick()
 
     def _rest(self, round_: _Round, pause_s: float) -> None:
         """Nothing was there: leave these partitions to the common round for a while."""

@@ -180,7 +180,7 @@ def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iter
     """As ``plain_groups``, but the records stay bytes. A group is good until the next is taken."""
     listed = _listed(chunks)
     seen = (ctypes.c_int64 * 3)()
-    batch_bound = library.shoal_scan(listed, len(chunks), None, 0, None, seen)
+    batch_bound = library.count_batches(listed, len(chunks), None, 0, None, seen)
     batches, record_bound = (Batch * batch_bound)(), seen[0]
     if _is_one_group(chunks, limits):
         with scratch(INDEX_BYTES * record_bound) as index:

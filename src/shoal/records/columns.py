@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +50,8 @@ COLUMNS: Final = (
 _SPARK_NAMES: Final = {"timestampType": "timestamp_type"}
 #: Arrow's binary columns have 32-bit offsets. Bodies are larger than the columns cut from them.
 COLUMN_BYTES_MAX: Final = 2**31 - 1
+# Nobody changes a column, so many batches may share one that says the same topic row by row.
+_KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 _MICROS_PER_MS: Final = 1000
 _MS_MAX: Final = (2**63 - 1) // _MICROS_PER_MS
 
@@ -216,11 +218,10 @@ def _from_kernel(
 
     sizes = ctypes.byref(group.sizes)
     layout = Layout()
-    fields = [(_known(field.name), field.type) for field in schema]
-    wanted = sum(WANTED.get(name, 0) for name in {name for name, _ in fields})
+    fields, wanted = _plan(tuple(schema.names))
     if wanted & WANTED["timestamp"]:
         _check_timestamps(group.sizes.timestamp_min, group.sizes.timestamp_max)
-    arena = pa.allocate_buffer(library.shoal_layout(sizes, wanted, layout))
+    arena = pa.allocate_buffer(library.lay_out(sizes, wanted, layout))
     rows = library.shoal_decode(
         group.pointer, group.batch_count, sizes, layout, arena.address, _MICROS_PER_MS
     )
@@ -234,6 +235,13 @@ def _from_kernel(
     }
     arrays = [_array(pa, parts, group, chunks, name, kind) for name, kind in fields]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@cache
+def _plan(columns: tuple[str, ...]) -> tuple[list[tuple[str, Any]], int]:
+    """Our names and Arrow's types of the columns, and their flags or'ed together."""
+    fields = [(_known(field.name), field.type) for field in _schema(columns)]
+    return fields, sum(WANTED.get(name, 0) for name in {name for name, _ in fields})
 
 
 Parts = dict[str, Any]  # name of a part to its piece of the arena
@@ -273,13 +281,24 @@ def _topics(pa: Any, group: NativeGroup, chunks: Sequence[Chunk]) -> Any:
 
 
 def _repeated(pa: Any, text: str, rows: int) -> Any:
-    """As pa.repeat, but not row by row."""
-    import numpy as np
-
+    """As pa.repeat, but not row by row, and a column like the last one is the same memory."""
     data = text.encode()
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    parts = [None, pa.py_buffer(ends), pa.py_buffer(data * rows)]
+    room = 1 << (rows - 1).bit_length()
+    is_small = room * (len(data) + 4) <= _KEPT_BYTES_MAX
+    ends, repeated = _kept_repeated(data, room) if is_small else _make_repeated(data, rows)
+    parts = [None, ends.slice(0, 4 * (rows + 1)), repeated.slice(0, len(data) * rows)]
     return pa.Array.from_buffers(pa.string(), rows, parts, 0)
+
+
+def _make_repeated(data: bytes, rows: int) -> tuple[Any, Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.py_buffer(ends), pa.py_buffer(data * rows)
+
+
+_kept_repeated = lru_cache(maxsize=2)(_make_repeated)
 
 
 def _headers(pa: Any, parts: Parts, sizes: Any, kind: Any) -> Any:

@@ -116,6 +116,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_offsets": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
+#: Names of our own for functions called without letting other threads run meanwhile.
+_BRIEF: Final = {"count_batches": "shoal_scan", "lay_out": "shoal_layout"}
 
 
 def load(path: str, *, crc_instruction: bool = True) -> Any:
@@ -135,6 +137,12 @@ def load(path: str, *, crc_instruction: bool = True) -> Any:
         function.restype = result
         function.argtypes = arguments
     library.shoal_prepare(crc_instruction)
+    # These are over sooner than another thread could begin: they keep Python's lock.
+    brief = ctypes.PyDLL(path)
+    for name, symbol in _BRIEF.items():
+        function = brief[symbol]
+        function.restype, function.argtypes = _SIGNATURES[symbol]
+        setattr(library, name, function)
     return library
 
 

@@ -138,7 +138,7 @@ def _cut(library: Any, batches: Any, count: int, sizes: Any, source: Buffer) -> 
     rows = sizes.rows
     layout = Layout()
     wanted = WANTED["offset"] | WANTED["timestamp"]
-    size = library.shoal_layout(ctypes.byref(sizes), wanted, layout)
+    size = library.lay_out(ctypes.byref(sizes), wanted, layout)
     with scratch(size) as arena:
         place = address_of(arena)
         library.shoal_decode(batches, count, ctypes.byref(sizes), layout, place, 1)
