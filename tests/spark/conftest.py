@@ -38,6 +38,15 @@ def _listen_for_callbacks(spark: SparkSession) -> None:
     ensure_callback_server_started(spark.sparkContext._gateway)
 
 
+def _end(spark: SparkSession) -> None:
+    """Stop Spark and see its Java off: it would outlive the tests by a moment."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+
+
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session writes its event log, for the search for secrets."""
@@ -69,7 +78,7 @@ def spark(
     spark = session("shoal-tests", cores=2, quiet=True, settings=settings)
     _listen_for_callbacks(spark)
     yield spark
-    spark.stop()
+    _end(spark)
 
 
 @pytest.fixture(scope="session")
