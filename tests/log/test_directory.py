@@ -430,3 +430,28 @@ def test_a_checkpoint_that_was_overtaken_does_not_come_back() -> None:
     slow()
     starts = decode_offsets(disk.open("log-start-offset-checkpoint").read_at(0, 1000))
     assert starts == {TP: 2}
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 5])
+def test_a_new_segment_without_the_end_of_the_old_one_leaves_no_hole(torn_bytes: int) -> None:
+    """Found by the simulated producers: a power cut right after a roll kept only a name."""
+    disk = SimDisk()
+    log = open_directory(disk).create(TP, now_ms=NOW_MS, config=LogConfig(segment_bytes=300))
+    for number in range(3):
+        log.append(batch(b"%d" % number), now_ms=NOW_MS)
+    assert log.sync() is None
+    kept = dict(disk.contents())
+    log.append(batch(b"the last of its segment"), now_ms=NOW_MS)
+    log.append(batch(b"the first of the next"), now_ms=NOW_MS)
+    assert len(log.segments) == 2
+    name = f"{log.directory}/{log.active.base_offset:020d}.log"
+    torn = disk.contents()[name][:torn_bytes]
+    again = open_directory(SimDisk.of({**kept, name: torn})).partitions[TP]
+    assert again.end_offset == 3
+    assert not again.state.corrupt
+    assert again.append(batch(b"3"), now_ms=NOW_MS).base_offset == 3
+    assert again.append(batch(b"4"), now_ms=NOW_MS).base_offset == 4
+    assert again.sync() is None
+    assert [record.value for record in read_records(again)] == [b"0", b"1", b"2", b"3", b"4"]
+    last = open_directory(SimDisk.of(again.disk.crash().contents())).partitions[TP]
+    assert [record.value for record in read_records(last)] == [b"0", b"1", b"2", b"3", b"4"]

@@ -8,8 +8,6 @@ After anything else the part that was not known to be synced is read and checked
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -30,15 +28,15 @@ from shoal.log.checkpoints import (
     encode_partition_metadata,
 )
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, read_file, remove_if_there, write_fully
+from shoal.log.disk import Disk, read_file, remove_files, remove_if_there, write_fully
 from shoal.log.epochs import LeaderEpochs
 from shoal.log.partition import PartitionLog
 from shoal.log.producers import Producers
 from shoal.log.recovery import Scan, is_blank, scan
 from shoal.log.reserve import Reserve
 from shoal.log.segment import Segment, file_name
+from shoal.log.snapshots import base_of, load_producers, readable
 from shoal.log.walking import walk
-from shoal.records.batch import BatchHeader
 from shoal.types import TopicPartition
 
 _COPY_WINDOW: Final = 1 << 20
@@ -96,11 +94,14 @@ def create_partition(
     contents = {LEADER_EPOCHS: encode_epochs([(0, 0)])}
     if topic_id is not None:
         contents[PARTITION_METADATA] = encode_partition_metadata(topic_id)
-    files = []
+    files, paths = [], []
     for name, content in contents.items():
         file = disk.open(f"{directory}/{name}", create=True)
         write_fully(file, 0, content)
         files.append(file)
+    if durability is Durability.OS:
+        # It may be days before they are synced, and nobody is promised that they are.
+        files, paths = [], [f"{directory}/{name}" for name in contents]
     segment = Segment.create(
         disk, directory, 0, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
     )
@@ -119,7 +120,7 @@ def create_partition(
         reserve=reserve,
         topic_id=topic_id,
     )
-    log.unsynced.add(files=files, directories=[directory, ""])
+    log.unsynced.add(files=files, paths=paths, directories=[directory, ""])
     return log
 
 
@@ -172,13 +173,22 @@ class _Loader:
         self._read_epochs()
         segments = self._find_segments(now_ms)
         end_offset = self._end_if_clean(segments) if self.known.clean else None
+        is_whole = end_offset is not None and all(one.seal is not None for one in segments)
         if end_offset is None:
             end_offset = self._recover(segments, now_ms)
         start_offset = max(self.known.start_offset, segments[0].base_offset)
         if start_offset > end_offset:
             end_offset = start_offset
             segments.append(self._new_segment(end_offset, now_ms))
-        producers, snapshots = self._load_producers(segments, end_offset)
+        limit = end_offset
+        if not self.report.clean:
+            # Another may count batches that are lost, and a producer that sends them again must
+            # not be told they are stored. What lies before the first segment was stored and then
+            # deleted, so it counts as synced.
+            limit = min(limit, max(self.known.recovery_point, segments[0].base_offset))
+        producers, snapshots = load_producers(
+            self.disk, self.directory, segments, end_offset, limit=limit
+        )
         epoch_changed = self._settle_epochs(segments, start_offset, end_offset)
         topic_id = decode_partition_metadata(
             read_file(self.disk, f"{self.directory}/{PARTITION_METADATA}")
@@ -199,6 +209,7 @@ class _Loader:
             snapshots=snapshots,
             topic_id=topic_id,
         )
+        log.is_saved = is_whole and segments[-1].seal is not None
         log.cleaned_offset = max(start_offset, min(self.known.cleaned_offset, end_offset))
         if epoch_changed:
             log.files.epochs_writer(log.epochs)()
@@ -217,7 +228,7 @@ class _Loader:
             if name.endswith((".deleted", ".cleaned", ".tmp")):
                 remove_if_there(self.disk, f"{self.directory}/{name}")
         for name in names:
-            base = _base_of(name, ".log.swap")
+            base = base_of(name, ".log.swap")
             if base is not None:
                 self._finish_swap(base, names)
 
@@ -229,7 +240,7 @@ class _Loader:
         for _, header in walk(file, path, 0, file.size()):
             end_offset = header.next_offset
         for name in names:
-            old = _base_of(name, ".log")
+            old = base_of(name, ".log")
             if old is not None and base < old < end_offset:
                 remove_if_there(self.disk, f"{self.directory}/{name}")
         self.disk.rename(path + ".swap", path)
@@ -240,7 +251,7 @@ class _Loader:
         bases = set()
         segments = []
         for entry in entries:
-            base = _base_of(entry.name, ".log")
+            base = base_of(entry.name, ".log")
             if base is None or entry.kind != "file":
                 continue
             bases.add(base)
@@ -261,7 +272,7 @@ class _Loader:
             segments.append(segment)
         for entry in entries:
             for suffix in (".index", ".timeindex", ".txnindex"):
-                base = _base_of(entry.name, suffix)
+                base = base_of(entry.name, suffix)
                 if base is not None and base not in bases:
                     remove_if_there(self.disk, f"{self.directory}/{entry.name}")
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base in bases]
@@ -297,6 +308,7 @@ class _Loader:
         point = self.known.recovery_point
         first = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         end_offset = segments[first].base_offset
+        spare = self._take_spare(segments, first, point)
         for at in range(first, len(segments)):
             segment = segments[at]
             if at > first and segment.base_offset > end_offset:
@@ -308,9 +320,31 @@ class _Loader:
             # The next segment starts behind them, for within one the offsets are dense.
             self._note_bad(segments[-1], None, end_offset, point, "missing")
             end_offset = point
+        for segment in spare:
+            if segment.base_offset == end_offset:
+                segments.append(segment)
+            else:
+                remove_files(self.disk, map(segment.path, (".log", ".index", ".timeindex")))
         if segments[-1].base_offset < end_offset and self._has_gap_at_end(segments[-1]):
             segments.append(self._new_segment(end_offset, now_ms))
         return end_offset
+
+    def _take_spare(self, segments: list[Segment], first: int, point: int) -> list[Segment]:
+        """Take off the segments at the end in which nothing is.
+
+        Between a roll and its first sync a power cut may leave the new file without the end of
+        the old one. Nothing good follows that end then, so it is a torn tail like any other.
+        """
+        spare: list[Segment] = []
+        while len(segments) > first + 1 and segments[-1].base_offset > point:
+            segment = segments[-1]
+            found = self._scan(segment, 0)
+            if found.end_position or found.bad:
+                break
+            if found.tail is not None:
+                self._cut(segment, 0, found.tail)
+            spare.insert(0, segments.pop())
+        return spare
 
     def _has_gap_at_end(self, segment: Segment) -> bool:
         return any(
@@ -415,7 +449,7 @@ class _Loader:
         changed = not self.epochs_known
         if not self.epochs_known:
             for segment in segments:
-                for _, header in _readable(segment):
+                for _, header in readable(segment):
                     if header.leader_epoch > (
                         -1 if self.epochs.latest is None else self.epochs.latest
                     ):
@@ -427,63 +461,3 @@ class _Loader:
             self.epochs.assign(latest + 1, end_offset)
             changed = True
         return changed
-
-    def _load_producers(
-        self, segments: list[Segment], end_offset: int
-    ) -> tuple[Producers, list[int]]:
-        """From the newest snapshot that fits, and the batches behind it.
-
-        After an unclean stop only a snapshot of synced data fits: another may count batches that
-        are lost, and a producer that sends them again must not be told they are stored. What lies
-        before the first segment was stored and then deleted, so it counts as synced.
-        """
-        limit = end_offset
-        if not self.report.clean:
-            limit = min(limit, max(self.known.recovery_point, segments[0].base_offset))
-        found = [
-            base
-            for entry in self.disk.list(self.directory)
-            if (base := _base_of(entry.name, ".snapshot")) is not None
-        ]
-        for base in found:
-            if base > limit:
-                remove_if_there(self.disk, self._snapshot_path(base))
-        kept = sorted(base for base in found if base <= limit)
-        producers, at = Producers(), 0
-        for base in reversed(kept):
-            data = read_file(self.disk, self._snapshot_path(base))
-            loaded = Producers.decode(data, base) if data is not None else None
-            if loaded is not None:
-                producers, at = loaded, base
-                break
-            kept.remove(base)
-        for index, segment in enumerate(segments):
-            following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            if following is not None and following <= at:
-                continue
-            if segment is segments[-1] and at >= end_offset:
-                continue
-            position = (
-                0 if at <= segment.base_offset else segment.index.floor(at - segment.base_offset)
-            )
-            for _, header in _readable(segment, position):
-                if header.base_offset >= at and header.producer_id >= 0:
-                    producers.note(header, header.last_offset)
-        producers.changed = producers.changed or at != end_offset
-        return producers, kept
-
-    def _snapshot_path(self, offset: int) -> str:
-        return f"{self.directory}/{file_name(offset, '.snapshot')}"
-
-
-def _readable(segment: Segment, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Headers up to where the bytes stop making sense."""
-    with suppress(CorruptDataError):
-        yield from segment.headers(position)
-
-
-def _base_of(name: str, suffix: str) -> int | None:
-    stem = name.removesuffix(suffix)
-    if stem == name or len(stem) != 20 or not stem.isascii() or not stem.isdigit():
-        return None
-    return int(stem)
