@@ -16,10 +16,10 @@ from benchmarks.client_workers import brokers, filled_topic, java_consumer, run_
 from benchmarks.measuring import Report, Row, json_argument
 
 ROUNDS = 3
-RECORDS = 4_000_000
+RECORDS = 12_000_000
 # How many each reads: about a second's worth.
 COUNTS = {
-    "consume_shoal_arrow": 3_600_000,
+    "consume_shoal_arrow": 11_000_000,
     "consume_shoal_objects": 600_000,
     "consume_confluent": 600_000,
     "consume_aiokafka": 300_000,
