@@ -200,7 +200,7 @@ def test_L1_policy_os_loses_at_most_a_suffix() -> None:
     witness.watch()
     directory = witness.open()
     log = directory.create(TP, now_ms=NOW_MS)
-    for index, data in enumerate(values(24)):
+    for index, data in enumerate(values(28)):
         witness.append(log, data)
         if index % 8 == 7:
             run_job(directory.checkpoint(NOW_MS))

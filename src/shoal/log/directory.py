@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -476,7 +477,8 @@ class LogDirectory:
 
     def close(self) -> None:
         """Sync and close every partition; the next start scans nothing."""
-        closing = [Attempt(log.close) for log in self.partitions.values()]
+        synced: set[str] = set()
+        closing = [Attempt(partial(log.close, synced)) for log in self.partitions.values()]
         if len(closing) < _CLOSED_TOGETHER:
             for each in closing:
                 each()

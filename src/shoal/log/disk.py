@@ -327,6 +327,15 @@ def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool = True) -> No
         disk.sync_directory(path.rpartition("/")[0])
 
 
+def overwrite_file(disk: Disk, path: str, data: bytes) -> File:
+    """Write a file in place: quicker, but after a crash it may be a mixture of old and new."""
+    file = disk.open(path, create=True)
+    write_fully(file, 0, data)
+    if file.size() != len(data):
+        file.truncate(len(data))
+    return file
+
+
 def remove_if_there(disk: Disk, path: str) -> bool:
     """Whether there was something to remove."""
     try:

@@ -81,6 +81,8 @@ class PartitionLog:
         self.files = SmallFiles(disk, directory, snapshots)
         self._epochs_changed = False
         self._checkpointed = start_offset, end_offset
+        #: Whether a start finds the indexes finished and sealed, if nothing is appended.
+        self.is_saved = False
 
     # Facts
 
@@ -122,11 +124,7 @@ class PartitionLog:
     # Appending
 
     def append(
-        self,
-        data: bytes | bytearray | memoryview,
-        *,
-        now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        self, data: bytes | bytearray | memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT
     ) -> AppendResult:
         """Put batches at the end.
 
@@ -161,7 +159,8 @@ class PartitionLog:
         base_offset = self.end_offset
         last_offset = base_offset + last_offset_delta
         epochs = self.epochs.entries
-        assign_offsets(data, base_offset=base_offset, leader_epoch=epochs[-1][0] if epochs else 0)
+        epoch = epochs[-1][0] if epochs else 0
+        assign_offsets(data, base_offset=base_offset, leader_epoch=epoch)
         problem = self._store(data, last_offset, max_timestamp_ms, last_offset, now_ms)
         if problem is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
@@ -349,12 +348,12 @@ class PartitionLog:
         if self.durability.waits:
             self._advance(work.end_offset, work.segment, work.position)
 
-    def sync(self) -> OSError | None:
+    def sync(self, synced: set[str] | None = None) -> OSError | None:
         """Begin, run and finish in this thread."""
         work = self.begin_sync()
         if work is None:
             return None
-        error = work.run()
+        error = work.run(synced)
         self.finish_sync(work, error)
         return error
 
@@ -457,17 +456,16 @@ class PartitionLog:
         The content is fixed now; the work may run in any thread. ``finished`` is for closing.
         """
         self._checkpointed = self.start_offset, self.end_offset
+        self.is_saved = finished
         writes: list[Callable[[], object]] = [
             segment.save_indexes(finished=finished or segment is not self.active)
             for segment in self._segments
             if segment is self.active or segment.seal is None
         ]
-        writes.append(self.files.seals_writer(self._segments))
-        writes.append(self.files.snapshot_writer(self.producers, self.end_offset))
+        writes += self.files.writers(self._segments, self.producers, self.end_offset)
         if self._epochs_changed:
             writes.append(self.files.epochs_writer(self.epochs))
             self._epochs_changed = False
-        writes.append(self.files.remover(self.files.forget_snapshots()))
 
         def run() -> None:
             for write in writes:
@@ -484,13 +482,16 @@ class PartitionLog:
             if segment not in self.unsynced:
                 segment.let_go(indexes=segment.seal is not None and segment is not self.active)
 
-    def close(self) -> None:
-        """Sync, save everything derived, take no more appends."""
+    def close(self, synced: set[str] | None = None) -> None:
+        """Sync, save what is derived and not saved yet, take no more appends.
+
+        ``synced`` are directories that need no sync, for whoever closes many logs.
+        """
         if self.closed:
             return
         if self.fenced is None:
-            self.sync()
-        if self.fenced is None:
+            self.sync(synced)
+        if self.fenced is None and (self.needs_checkpoint or not self.is_saved):
             self.checkpoint(finished=True)()
         self.unsynced = Unsynced(self.disk)
         self.release_files()

@@ -14,7 +14,15 @@ from typing import Final, NamedTuple
 from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import IndexSeal
 from shoal.log.config import LogConfig
-from shoal.log.disk import Buffer, Disk, File, read_file, remove_if_there, write_fully
+from shoal.log.disk import (
+    Buffer,
+    Disk,
+    File,
+    overwrite_file,
+    read_file,
+    remove_if_there,
+    write_fully,
+)
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from shoal.log.walking import first_record_at, walk
 from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch
@@ -329,14 +337,7 @@ class Segment:
         disk, paths = self._disk, {suffix: self.path(suffix) for suffix in contents}
 
         def write() -> list[File]:
-            files = []
-            for suffix, data in contents.items():
-                file = disk.open(paths[suffix], create=True)
-                write_fully(file, 0, data)
-                if file.size() != len(data):
-                    file.truncate(len(data))
-                files.append(file)
-            return files
+            return [overwrite_file(disk, paths[suffix], data) for suffix, data in contents.items()]
 
         return write
 

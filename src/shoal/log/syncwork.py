@@ -33,18 +33,19 @@ class _Names:
 class Unsynced:
     """The segments, small files and names of a partition that a power cut could take."""
 
-    __slots__ = ("_disk", "_files", "_names", "_segments", "failed", "lock")
+    __slots__ = ("_disk", "_files", "_names", "_paths", "_segments", "failed", "lock")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._segments: list[Segment] = []
         self._files: list[File] = []
+        self._paths: list[str] = []
         self._names: list[_Names] = []
         self.lock = threading.Lock()
         self.failed = False
 
     def __bool__(self) -> bool:
-        return bool(self._segments or self._files or self._names)
+        return bool(self._segments or self._files or self._paths or self._names)
 
     def __contains__(self, segment: Segment) -> bool:
         return segment in self._segments
@@ -55,8 +56,16 @@ class Unsynced:
         if not segments or segments[-1] is not segment:
             segments.append(segment)
 
-    def add(self, *, files: Iterable[File] = (), directories: Iterable[str] = ()) -> None:
+    def add(
+        self,
+        *,
+        files: Iterable[File] = (),
+        paths: Iterable[str] = (),
+        directories: Iterable[str] = (),
+    ) -> None:
+        """Small files, open or (to hold no descriptor) by their paths, and changed names."""
         self._files.extend(files)
+        self._paths.extend(paths)
         self._names.extend(map(_Names, directories))
 
     def forget(self, segments: Iterable[Segment]) -> None:
@@ -77,6 +86,7 @@ class Unsynced:
             {segment: segment.size for segment in segments},
             list(self._files),
             list(self._names),
+            list(self._paths),
             active.base_offset if sealed_only else log.end_offset,
             0 if sealed_only else active.size,
         )
@@ -86,6 +96,7 @@ class Unsynced:
         self._segments = [one for one in self._segments if work.sizes.get(one) != one.size]
         self._files = [one for one in self._files if one not in work.files]
         self._names = [one for one in self._names if one not in work.names]
+        self._paths = [one for one in self._paths if one not in work.paths]
 
 
 class SyncWork:
@@ -98,6 +109,7 @@ class SyncWork:
         "files",
         "log",
         "names",
+        "paths",
         "position",
         "segment",
         "sizes",
@@ -111,6 +123,7 @@ class SyncWork:
         sizes: dict[Segment, int],
         files: list[File],
         names: list[_Names],
+        paths: list[str],
         end_offset: int,
         position: int,
     ) -> None:
@@ -120,20 +133,29 @@ class SyncWork:
         self.sizes = sizes
         self.files = [*(segment.file for segment in sizes), *files]
         self.names = names
+        self.paths = paths
         self.end_offset = end_offset
         self.segment = log.active
         self.position = position
 
-    def run(self) -> OSError | None:
-        """Sync, and say what went wrong: after an error nothing here may be believed durable."""
+    def run(self, synced: set[str] | None = None) -> OSError | None:
+        """Sync, and say what went wrong: after an error nothing here may be believed durable.
+
+        Directories in ``synced`` are left out, and those that are synced now are added to it.
+        """
+        synced = set() if synced is None else synced
         with self._unsynced.lock:
             if self._unsynced.failed:
                 return OSError(errno.EIO, "an earlier sync failed")
             try:
                 for file in self.files:
                     file.sync_data()
+                for path in self.paths:
+                    self._disk.open(path).sync_data()
                 for directory in {names.directory: None for names in self.names}:
-                    self._disk.sync_directory(directory)
+                    if directory not in synced:
+                        self._disk.sync_directory(directory)
+                        synced.add(directory)
             except OSError as error:
                 self._unsynced.failed = True
                 return error
