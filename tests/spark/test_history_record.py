@@ -14,7 +14,7 @@ import pytest
 from shoal.client.admin import Admin
 from shoal.errors import ConfigError
 from shoal.spark.history import recorder as recorder_module
-from shoal.spark.history import recording, sources
+from shoal.spark.history import recording, sources, writing
 from shoal.spark.history.recorder import Recorder
 from shoal.spark.history.sources import ClusterSource, RecordedSource, directory_source
 from shoal.testing.broker import Broker
@@ -85,14 +85,14 @@ def test_a_recorder_goes_on_where_another_stopped(cluster: Broker, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies", ["_write_parquet", "_replace"])
+@pytest.mark.parametrize("dies", ["write_parquet", "replace"])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_recorder_that_dies_at_any_step_repeats_and_loses_nothing(
     cluster: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, call: int
 ) -> None:
     for number in range(3):
         commit(cluster, f"group-{number}", number)
-    real, calls = getattr(recorder_module, dies), []
+    real, calls = getattr(writing, dies), []
 
     def deadly(*arguments: Any) -> None:
         calls.append(arguments)
@@ -101,7 +101,7 @@ def test_a_recorder_that_dies_at_any_step_repeats_and_loses_nothing(
         real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recorder_module, dies, deadly)
+        patch.setattr(writing, dies, deadly)
         try:
             with recorder(cluster, tmp_path) as first:
                 first.round()

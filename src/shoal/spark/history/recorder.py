@@ -3,6 +3,7 @@
     DIRECTORY/records/day=2026-11-15/batch=000000042/part.parquet    raw records, by their own day
     DIRECTORY/ends/day=2026-11-15/1794…000.parquet                    samples of end offsets
     DIRECTORY/_positions.json                                        up to where records are kept
+    DIRECTORY/_merging.json                                          only while files are merged
 
 Each round reads what was written since the last one. Its files are on disk before the positions
 are replaced, and files beyond the positions are removed at the next start: killed at any moment, it
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ from shoal.errors import (
     RetriableError,
     ShoalError,
 )
+from shoal.spark.history import merging, writing
 from shoal.spark.history.sources import (
     ENDS_DIRECTORY,
     RECORDS_DIRECTORY,
@@ -81,6 +82,8 @@ class Recorder:
                 f"not of {cluster_id}"
             )
         self._remove_unfinished()
+        merging.finish(directory)
+        self._days = {(part, day) for part in _PARTS for day in _days(directory / part)}
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +108,11 @@ class Recorder:
                 waiting = []
         if waiting:
             self._keep(waiting)
-        write_ends(self._directory, self._source.ends())
+        ends = self._source.ends()
+        write_ends(self._directory, ends)
+        if ends.num_rows:
+            self._days.add((ENDS_DIRECTORY, day_of(ends.column("at")[0].value)))
+        self._merge()
         return total
 
     def run(
@@ -138,15 +145,22 @@ class Recorder:
         batch = self.progress.batch + 1
         for day, part in _by_day(table).items():
             path = self._batches(day) / f"batch={batch:09d}" / "part.parquet"
-            _write_parquet(part, path)
+            self._days.add((RECORDS_DIRECTORY, day))
+            writing.write_parquet(part, path)
         ends = table.group_by("partition").aggregate([("offset", "max")])
         reached = zip(*(ends.column(name).to_pylist() for name in _REACHED), strict=True)
         following = {partition: offset + 1 for partition, offset in reached}
         progress = self.progress._replace(
             batch=batch, next_offsets={**self.progress.next_offsets, **following}
         )
-        _replace(self._directory / POSITIONS, json.dumps(progress._asdict()).encode())
+        writing.replace(self._directory / POSITIONS, json.dumps(progress._asdict()).encode())
         self.progress = progress
+
+    def _merge(self) -> None:
+        """Merge the small files of the days that were written to."""
+        for part, day in sorted(self._days):
+            merging.merge_day(self._directory, part, day)
+        self._days.clear()
 
     def _batches(self, day: str) -> Path:
         return self._directory / RECORDS_DIRECTORY / f"day={day}"
@@ -160,6 +174,11 @@ class Recorder:
 
 
 _REACHED: Final = ("partition", "offset_max")
+_PARTS: Final = (RECORDS_DIRECTORY, ENDS_DIRECTORY)
+
+
+def _days(part: Path) -> list[str]:
+    return [one.name.removeprefix("day=") for one in part.glob("day=*")]
 
 
 def _locked(path: Path) -> IO[str]:
@@ -203,29 +222,4 @@ def write_ends(directory: Path, ends: pa.Table) -> None:
         return
     at_us = ends.column("at")[0].value
     path = directory / ENDS_DIRECTORY / f"day={day_of(at_us)}" / f"{at_us}.parquet"
-    _write_parquet(ends, path)
-
-
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, sink.getvalue())
-
-
-def _replace(path: Path, data: Any) -> None:
-    """Put a file there that is whole and on disk, or none."""
-    draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    writing.write_parquet(ends, path)

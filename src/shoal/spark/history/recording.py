@@ -7,14 +7,18 @@ directories that only Spark can reach.
 
 Rule: a micro-batch owns its directories and replaces them as a whole, so one that Spark repeats
 after a failure leaves its records there once. The checkpoint lies beside the data it is about.
+Small files of earlier micro-batches are merged (``merging.py``) if they lie on the driver's disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import ConfigError
+from shoal.spark.history import merging
 from shoal.spark.history.recorder import CHECKPOINT, POSITIONS
 from shoal.spark.history.sources import ENDS_DIRECTORY, RECORDS_DIRECTORY, sample_ends
 from shoal.spark.history.tables import DDL, RECORDS, TOPIC
@@ -66,6 +70,7 @@ def record(
     def keep(micro_batch: DataFrame, batch_id: int) -> None:
         _keep(micro_batch, batch_id, directory)
         _sample(spark, properties, directory)
+        _merge(batch_id, directory)
 
     writer = (
         records.writeStream.queryName("shoal-fleet-record")
@@ -107,14 +112,54 @@ def _sample(spark: SparkSession, properties: Mapping[str, str], directory: str) 
         frame.write.mode("append").partitionBy("day").parquet(f"{directory}/{ENDS_DIRECTORY}")
 
 
+def _merge(batch_id: int, directory: str) -> None:
+    """Merge small files, where they are on this machine. Spark may still repeat ``batch_id``."""
+    local = _local(directory)
+    if local is None:
+        return
+    for day in sorted(one.name.removeprefix("day=") for one in local.glob("*/day=*")):
+        merging.merge_day(local, RECORDS_DIRECTORY, day, last_batch=batch_id - 1)
+        merging.merge_day(local, ENDS_DIRECTORY, day)
+
+
+def _local(directory: str) -> Path | None:
+    scheme, colon, rest = directory.partition(":")
+    if not colon or "/" in scheme:
+        return Path(directory)
+    return Path("/" + rest.lstrip("/")) if scheme == "file" else None
+
+
 def recorded(spark: SparkSession, directory: str) -> tuple[DataFrame, DataFrame]:
-    """Records and samples of a recording, whichever recorder made it."""
+    """Records and samples of a recording, whichever recorder made it.
+
+    The frames show the files there are now. If a recorder merges some of them before the frames
+    are used, Spark misses them and says so; call this again.
+    """
     records = spark.read.schema(f"{DDL['records']}, day string, batch bigint")
     ends = spark.read.schema(f"{DDL['ends']}, day string")
-    return (
-        records.parquet(f"{directory}/{RECORDS_DIRECTORY}"),
-        ends.parquet(f"{directory}/{ENDS_DIRECTORY}"),
-    )
+    local = _local(directory)
+    with nullcontext() if local is None else merging.kept(local):
+        while True:
+            hidden = _hidden(local)
+            frames = (
+                _without(hidden, records.parquet(f"{directory}/{RECORDS_DIRECTORY}")),
+                _without(hidden, ends.parquet(f"{directory}/{ENDS_DIRECTORY}")),
+            )
+            # Spark has looked what is there; if a merge went on meanwhile, it must look again.
+            if hidden == _hidden(local):
+                return frames
+
+
+def _hidden(local: Path | None) -> frozenset[str]:
+    return frozenset() if local is None else merging.hidden(local)
+
+
+def _without(hidden: frozenset[str], frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    for path in sorted(hidden):
+        frame = frame.where(~f.col("_metadata.file_path").endswith(f"/{path}"))
+    return frame
 
 
 def _exists(spark: SparkSession, path: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal.errors import ConfigError
+from shoal.spark.history import merging
 from shoal.spark.history.tables import TOPIC, names, schema
 from shoal.spark.stock import INTERNAL
 from shoal.types import OffsetAndTimestamp, TopicPartition
@@ -198,11 +199,12 @@ class RecordedSource:
     def _read(self, part: str, table: str) -> Iterator[pa.RecordBatch]:
         from pyarrow import dataset
 
-        found = dataset.dataset(
-            self._directory / part, format="parquet", exclude_invalid_files=False
-        )
-        for batch in found.to_batches(columns=names(table)):
-            yield batch.cast(schema(table))
+        with merging.reading(self._directory, part) as files:
+            if not files:
+                return
+            found = dataset.dataset(files, format="parquet", exclude_invalid_files=False)
+            for batch in found.to_batches(columns=names(table)):
+                yield batch.cast(schema(table))
 
 
 def directory_source(directory: Path) -> Source:
