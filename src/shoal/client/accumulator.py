@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 from shoal.client.config import ProducerConfig
@@ -80,10 +81,12 @@ class ProducerBatch:
         "base_offset",
         "base_sequence",
         "builder",
+        "copies",
         "created_at",
         "error",
         "is_done",
         "log_append_time_ms",
+        "number",
         "parts",
         "prebuilt",
         "record_count",
@@ -92,15 +95,19 @@ class ProducerBatch:
     )
     _lock = threading.Lock()  # for the rare moments: a waiter or a callback is registered
 
-    def __init__(self, tp: TopicPartition, created_at: float) -> None:
+    def __init__(self, tp: TopicPartition, created_at: float, number: int = 0) -> None:
         self.tp = tp
         self.created_at = created_at
+        self.number = number
+        """Batches of a partition are numbered in their order, the parts of one as it was."""
         self.builder: Builder | None = None
         self.prebuilt: memoryview | None = None
         self.record_count = 0
         self.size_bytes = 0
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
+        self.copies = 0
+        """How often it was sent without an answer that says that it was not stored."""
         self.is_done = False
         self.error: Exception | None = None
         self.base_offset: int | None = None
@@ -159,7 +166,7 @@ class ProducerBatch:
         halves = self.builder.split()
         parts = []
         for builder in halves:
-            part = ProducerBatch(self.tp, self.created_at)
+            part = ProducerBatch(self.tp, self.created_at, self.number)
             part.builder = builder
             part.record_count = len(builder)
             part.size_bytes = builder.size_bytes
@@ -257,6 +264,7 @@ class Accumulator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
+        self._numbers = count()
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._linger_s = config.linger_ms / 1000
         self._memory_bytes = config.buffer_memory
@@ -300,16 +308,16 @@ class Accumulator:
             batch.record_count = index + 1
             return SendFuture(batch, index, timestamp_ms), is_new
 
-    def append_prebuilt(self, tp: TopicPartition, data: memoryview, count: int) -> ProducerBatch:
+    def append_prebuilt(self, tp: TopicPartition, data: memoryview, records: int) -> ProducerBatch:
         """Take an encoded batch as it is; only its producer id and sequence will be set."""
         with self._condition:
             if self._used_bytes >= self._memory_bytes:
                 self._wait_for_room()
             queue = self._queues.setdefault(tp, _Queue())
             queue.open = None
-            batch = ProducerBatch(tp, self._clock())
+            batch = ProducerBatch(tp, self._clock(), next(self._numbers))
             batch.prebuilt = data
-            batch.record_count = count
+            batch.record_count = records
             batch.size_bytes = len(data)
             self._used_bytes += len(data)
             queue.batches.append(batch)
@@ -363,7 +371,7 @@ class Accumulator:
         return added > 0
 
     def _open(self, queue: _Queue, tp: TopicPartition) -> ProducerBatch:
-        batch = ProducerBatch(tp, self._clock())
+        batch = ProducerBatch(tp, self._clock(), next(self._numbers))
         batch.builder = Builder(self._batch_size)
         queue.batches.append(batch)
         queue.open = batch

@@ -23,7 +23,7 @@ class Reaction(Enum):
     REDISCOVER = "look the coordinator up again, then send to it"
     RESET_POSITION = "the offset is outside the log: apply auto_offset_reset"
     NEW_SESSION = "start a new fetch session"
-    NEW_PRODUCER_ID = "the broker lost track of our sequence: take a new producer id"
+    NEW_EPOCH = "the broker lost track of our sequence: count anew in the next producer epoch"
     SPLIT = "the batch is too large: halve it"
     SKIP = "leave the partition for the next round; log it"
     RAISE = "give it to the user"
@@ -73,9 +73,9 @@ TABLE: Final[Mapping[str, Mapping[E, Reaction]]] = {
     "Produce": _LEADER_MOVED
     | {
         E.DUPLICATE_SEQUENCE_NUMBER: Reaction.ACCEPT,
-        E.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction.NEW_PRODUCER_ID,
-        E.UNKNOWN_PRODUCER_ID: Reaction.NEW_PRODUCER_ID,
-        E.INVALID_PRODUCER_EPOCH: Reaction.NEW_PRODUCER_ID,
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction.NEW_EPOCH,
+        E.UNKNOWN_PRODUCER_ID: Reaction.NEW_EPOCH,
+        E.INVALID_PRODUCER_EPOCH: Reaction.NEW_EPOCH,
         E.MESSAGE_TOO_LARGE: Reaction.SPLIT,
         E.RECORD_LIST_TOO_LARGE: Reaction.SPLIT,
     },
@@ -87,6 +87,26 @@ TABLE: Final[Mapping[str, Mapping[E, Reaction]]] = {
     "Admin": dict.fromkeys((E.NOT_CONTROLLER, E.BROKER_NOT_AVAILABLE), Reaction.REFRESH),
     "DeleteRecords": _LEADER_MOVED,
 }
+
+# Answers to Produce after which the records are not in the log for sure. After any other error
+# they may be: a leader can lose its place, or its disk, while it waits for others to follow.
+NOT_STORED: Final = frozenset(
+    (
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        E.UNKNOWN_PRODUCER_ID,
+        E.INVALID_PRODUCER_EPOCH,
+        E.MESSAGE_TOO_LARGE,
+        E.RECORD_LIST_TOO_LARGE,
+        E.CORRUPT_MESSAGE,
+        E.INVALID_RECORD,
+        E.INVALID_TIMESTAMP,
+        E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        E.NOT_ENOUGH_REPLICAS,
+        E.UNKNOWN_TOPIC_ID,
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.POLICY_VIOLATION,
+    )
+)
 
 
 def reaction(api: str, code: int) -> Reaction:

@@ -6,26 +6,27 @@ Order and idempotence, per partition:
   batch whose predecessor is missing, so when one fails the partition *recovers*: nothing new goes
   out until all answers are in, then the failed ones go again in their old order, one at a time.
 * Any other producer has one batch of a partition under way, so a retry cannot be overtaken.
-* A partition whose sequence is broken for good (a batch given up, or the broker lost its state)
-  takes a new producer id and counts from 0: only this partition, the others go on.
+* When the broker misses something of a partition's sequence (a batch that was given up, or it lost
+  its memory), the partition goes on in the next producer epoch: only this one, the others stay.
 
-Rule: a batch is in exactly one place: accumulator, ``waiting``, ``in_flight`` or ``failed``.
+Rule: what is sent and when is decided here; what order and numbers mean is in
+``partition_queue.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from shoal.client.accumulator import NO_SEQUENCE, Accumulator, Callback, ProducerBatch
+from shoal.client.accumulator import Accumulator, Callback, ProducerBatch
 from shoal.client.cluster import RETRIED, Cluster
 from shoal.client.config import ProducerConfig
 from shoal.client.connection import Versioned
 from shoal.client.links import Lane
-from shoal.client.reactions import Reaction, reaction
+from shoal.client.partition_queue import PartitionQueue
+from shoal.client.reactions import NOT_STORED, Reaction, reaction
 from shoal.client.stamping import encode, stamp
 from shoal.client.timing import Backoff, Deadline
 from shoal.errors import (
@@ -47,57 +48,6 @@ from shoal.wire.schema import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 _FIRST_WITH_TOPIC_IDS: Final = 13
-_SEQUENCES: Final = 2**31
-
-
-class _PartitionQueue:
-    """What the sender holds of one partition."""
-
-    __slots__ = (
-        "backoff",
-        "failed",
-        "in_flight",
-        "is_known",
-        "is_recovering",
-        "next_sequence",
-        "producer",
-        "resume_at",
-        "sequence_is_broken",
-        "waiting",
-        "wants_own_id",
-    )
-
-    def __init__(self, backoff: Backoff) -> None:
-        self.waiting: deque[ProducerBatch] = deque()
-        self.in_flight: list[ProducerBatch] = []
-        self.failed: list[ProducerBatch] = []
-        self.producer: tuple[int, int] | None = None
-        self.next_sequence = 0
-        self.sequence_is_broken = False
-        self.wants_own_id = False
-        # Whether the broker has acknowledged a batch of this producer id: it takes any sequence
-        # from a producer it does not know, so the first batch must not be overtaken.
-        self.is_known = False
-        self.is_recovering = False
-        self.resume_at = 0.0
-        self.backoff = backoff
-
-    def number(self, batch: ProducerBatch) -> None:
-        """Give ``batch`` its sequence, once; a retry keeps it."""
-        if self.producer is not None and batch.base_sequence == NO_SEQUENCE:
-            batch.base_sequence = self.next_sequence
-            self.next_sequence = (self.next_sequence + batch.record_count) % _SEQUENCES
-
-    def start_over(self) -> None:
-        """Forget id and sequences; every batch still here is numbered anew."""
-        assert not self.in_flight
-        self.producer = None
-        self.next_sequence = 0
-        self.sequence_is_broken = False
-        self.is_known = False
-        self.wants_own_id = True
-        for batch in (*self.failed, *self.waiting):
-            batch.base_sequence = NO_SEQUENCE
 
 
 class Sender:
@@ -114,9 +64,10 @@ class Sender:
         self._config = config
         self._accumulator = accumulator
         self._run_callbacks = run_callbacks
-        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._in_flight: dict[int, int] = {}
-        self._producer: asyncio.Task[tuple[int, int]] | None = None
+        self._producer: tuple[int, int] | None = None
+        self._identifying: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
         self._per_partition = (
@@ -132,10 +83,12 @@ class Sender:
         while True:
             self._awake.clear()
             self._collect()
-            await self._dispatch()
+            self._dispatch()
             await self._rest()
 
     async def close(self) -> None:
+        if self._identifying is not None:
+            self._requests.add(self._identifying)
         for task in list(self._requests):
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
@@ -148,12 +101,12 @@ class Sender:
 
     # --- choosing ---
 
-    def _queue(self, tp: TopicPartition) -> _PartitionQueue:
+    def _queue(self, tp: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(tp)
         if queue is None:
             config = self._config
             backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-            queue = self._queues[tp] = _PartitionQueue(backoff)
+            queue = self._queues[tp] = PartitionQueue(backoff)
         return queue
 
     def _free(self, tp: TopicPartition) -> int:
@@ -167,22 +120,11 @@ class Sender:
     def _collect(self) -> None:
         for queue in self._queues.values():
             if queue.is_recovering and not queue.in_flight:
-                self._recover(queue)
+                for batch in queue.recover():
+                    self._settle(batch, _fate_unknown(batch))
         for batch in self._accumulator.ready(self._free):
             self._queue(batch.tp).waiting.append(batch)
         self._expire()
-
-    def _recover(self, queue: _PartitionQueue) -> None:
-        """Every answer is in: the failed batches go again, in their order."""
-        if queue.sequence_is_broken:
-            queue.start_over()
-        if queue.failed:
-            # In the order they were sent, which is also the order of their sequences.
-            queue.failed.sort(key=lambda batch: batch.created_at)
-            queue.waiting.extendleft(reversed(queue.failed))
-            queue.failed.clear()
-        elif not queue.waiting:
-            queue.is_recovering = False
 
     def _expire(self) -> None:
         """Fail what is older than ``delivery_timeout_ms`` and not under way."""
@@ -193,9 +135,9 @@ class Sender:
             while queue.waiting and queue.waiting[0].created_at < before and not queue.in_flight:
                 batch = queue.waiting.popleft()
                 late.append(batch)
-                if batch.attempts:
-                    # It may be in the log or not: what follows must not count on it.
-                    queue.start_over()
+                if batch.attempts and self._config.is_idempotent:
+                    # It may be in the log or not: one by one until that is clear.
+                    queue.is_recovering = True
         for batch in late:
             self._settle(
                 batch,
@@ -205,14 +147,14 @@ class Sender:
                 ),
             )
 
-    async def _dispatch(self) -> None:
+    def _dispatch(self) -> None:
         """One request per leader, one batch per partition in it, as often as there is room."""
         while True:
             requests = self._choose()
             if not requests:
                 return
             for node_id, batches in requests.items():
-                await self._send(node_id, batches)
+                self._send(node_id, batches)
 
     def _choose(self) -> dict[int, list[ProducerBatch]]:
         now = asyncio.get_running_loop().time()
@@ -224,7 +166,7 @@ class Sender:
             if queue.in_flight and (queue.is_recovering or not queue.is_known):
                 continue
             node_id = self._leader(tp, queue)
-            if node_id is None:
+            if node_id is None or not self._has_identity(queue):
                 continue
             if self._in_flight.get(node_id, 0) >= self._limit:
                 continue
@@ -239,7 +181,7 @@ class Sender:
     def _limit(self) -> int:
         return self._config.max_in_flight_requests_per_connection
 
-    def _leader(self, tp: TopicPartition, queue: _PartitionQueue) -> int | None:
+    def _leader(self, tp: TopicPartition, queue: PartitionQueue) -> int | None:
         try:
             return self._cluster.leader_id(tp)
         except RetriableError:
@@ -265,46 +207,42 @@ class Sender:
 
     # --- sending ---
 
-    async def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
-        ready: list[ProducerBatch] = []
+    def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             queue = self._queue(batch.tp)
-            if self._config.is_idempotent and queue.producer is None:
-                try:
-                    queue.producer = await self._producer_id(fresh=queue.wants_own_id)
-                except (BrokerError, *RETRIED) as error:
-                    self._refused(queue, error)
-                    continue
             queue.waiting.remove(batch)
             queue.number(batch)
             queue.in_flight.append(batch)
-            ready.append(batch)
-        if not ready:
-            return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
-        task = asyncio.get_running_loop().create_task(self._produce(node_id, ready))
+        task = asyncio.get_running_loop().create_task(self._produce(node_id, batches))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    def _refused(self, queue: _PartitionQueue, error: Exception) -> None:
-        """No producer id: later if that may help, else the waiting batches fail."""
-        if isinstance(error, RETRIED):
-            queue.resume_at = asyncio.get_running_loop().time() + queue.backoff.next_s()
-            return
-        while queue.waiting:
-            self._settle(queue.waiting.popleft(), error)
+    def _has_identity(self, queue: PartitionQueue) -> bool:
+        """Whether its batches can be numbered; asks for a producer id if not."""
+        if queue.producer is None and self._config.is_idempotent:
+            if self._producer is None and self._identifying is None:
+                work = self._identify()
+                self._identifying = asyncio.get_running_loop().create_task(work)
+            queue.producer = self._producer
+        return queue.producer is not None or not self._config.is_idempotent
 
-    async def _producer_id(self, *, fresh: bool) -> tuple[int, int]:
-        """The id this producer shares among its partitions, or one of their own after trouble."""
-        if fresh:
-            return await self._init_producer_id()
-        if self._producer is None:
-            self._producer = asyncio.get_running_loop().create_task(self._init_producer_id())
+    async def _identify(self) -> None:
+        """Ask for the id that this producer's partitions share.
+
+        Beside everything else: what waits for it must still be able to expire.
+        """
         try:
-            return await asyncio.shield(self._producer)
-        except (BrokerError, *RETRIED):
-            self._producer = None
-            raise
+            self._producer = await self._init_producer_id()
+        except RETRIED as error:
+            logger.warning("no producer id yet: %s", error)
+        except BrokerError as error:
+            for queue in self._queues.values():
+                while queue.waiting and queue.producer is None:
+                    self._settle(queue.waiting.popleft(), error)
+        finally:
+            self._identifying = None
+            self.wake()
 
     async def _init_producer_id(self) -> tuple[int, int]:
         deadline = Deadline(self._config.request_timeout_ms / 1000)
@@ -320,7 +258,7 @@ class Sender:
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
         try:
             answer = await self._ask(node_id, batches)
-        except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
+        except (*RETRIED, InvalidFrameError) as error:
             logger.warning("produce to broker %d failed: %s", node_id, error)
             self._cluster.mark_stale()
             for batch in batches:
@@ -341,15 +279,29 @@ class Sender:
         config = self._config
         data = [(batch, self._encoded(batch)) for batch in batches]
         connection = await self._cluster.link(node_id, Lane.MAIN).connection()
-        ids = {b.tp.topic: self._cluster.metadata.topics[b.tp.topic].topic_id for b in batches}
+        ids = self._topic_ids(batches)
         up_to = _FIRST_WITH_TOPIC_IDS - 1 if None in ids.values() else None
         request = Versioned(ApiKey.PRODUCE, lambda _: _request(config, data, ids), up_to=up_to)
-        for batch in batches:
-            batch.attempts += 1
         if config.required_acks == 0:
             connection.send_only(request)
             return None
-        return await connection.send(request)
+        answer = connection.send(request)
+        for batch in batches:
+            batch.attempts += 1
+            batch.copies += 1
+        return await answer
+
+    def _topic_ids(self, batches: list[ProducerBatch]) -> dict[str, bytes | None]:
+        """Their topics' ids, as far as the broker told us.
+
+        Raises:
+            RetriableError: a topic was deleted while its batch was on its way here.
+        """
+        topics = self._cluster.metadata.topics
+        for batch in batches:
+            if batch.tp.topic not in topics:
+                raise RetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(batch.tp))
+        return {batch.tp.topic: topics[batch.tp.topic].topic_id for batch in batches}
 
     def _encoded(self, batch: ProducerBatch) -> bytes | memoryview:
         producer_id, epoch = self._queue(batch.tp).producer or (-1, -1)
@@ -401,14 +353,17 @@ class Sender:
             return
         error = error_for(code, answer.error_message or str(batch.tp))
         queue = self._queue(batch.tp)
-        if outcome is Reaction.NEW_PRODUCER_ID and self._config.is_idempotent:
-            if queue.in_flight[0] is batch and not queue.failed:
-                # Nothing older is unsettled, so the gap is real: the broker lost our state.
-                logger.warning("%s: %s; taking a new producer id", batch.tp, error.code.name)
+        batch.copies -= error.code in NOT_STORED
+        if outcome is Reaction.NEW_EPOCH and self._config.is_idempotent:
+            if queue.is_oldest(batch):
+                # Nothing older is unsettled, so the gap is real.
+                logger.warning("%s: %s; going on in the next epoch", batch.tp, error.code.name)
                 queue.sequence_is_broken = True
+            # It suffers for what became of others: that is no attempt of its own.
+            batch.attempts -= 1
             self._failed(batch, error)
         elif outcome is Reaction.SPLIT and batch.builder is not None and batch.record_count > 1:
-            self._split(queue, batch)
+            self._accumulator.replaced(batch, queue.split(batch))
         elif outcome in (Reaction.RETRY, Reaction.REFRESH):
             if outcome is Reaction.REFRESH:
                 self._cluster.mark_stale()
@@ -445,24 +400,22 @@ class Sender:
     def _given_up(self, batch: ProducerBatch, error: Exception) -> None:
         queue = self._queue(batch.tp)
         queue.in_flight.remove(batch)
-        if self._config.is_idempotent:
-            queue.is_recovering = True
-            queue.sequence_is_broken = True  # what follows must not count on this one
+        # What follows goes one by one until it is clear what the broker makes of the gap.
+        queue.is_recovering = queue.is_recovering or self._config.is_idempotent
         self._settle(batch, error)
-
-    def _split(self, queue: _PartitionQueue, batch: ProducerBatch) -> None:
-        queue.in_flight.remove(batch)
-        parts = batch.split()
-        self._accumulator.replaced(batch, parts)
-        queue.failed.extend(parts)
-        queue.is_recovering = True
-        queue.sequence_is_broken = True
 
     def _settle(self, batch: ProducerBatch, error: Exception | None) -> None:
         callbacks = batch.finish(error)
         self._accumulator.released(batch)
         if callbacks:
             self._run_callbacks(callbacks)
+
+
+def _fate_unknown(batch: ProducerBatch) -> RequestTimeoutError:
+    return RequestTimeoutError(
+        f"{batch.record_count} records for {batch.tp} may have been stored or not: the broker's "
+        "answer was lost, and then its memory of what this producer sent"
+    )
 
 
 def _request(
