@@ -1,120 +1,29 @@
-"""Bugs that Apache Kafka's consumer had around positions, commits and closing, each as a test.
+"""Bugs that Apache Kafka's consumer had around commits, closing and wakeups, each as a test.
 
-The number in a name is that of the issue in Kafka's tracker; those about the group are in
-tests/group/test_history_member.py. They were races, so most run on virtual time, where an
-answer is late by as much as a test says and the same things cross each time.
+The number in a name is that of the issue in Kafka's tracker; those about positions are in
+test_history_positions.py, those about the group in tests/group/test_history_member.py. They were
+races, so most run on virtual time, where an answer is late by as much as a test says and the same
+things cross each time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
 
 import pytest
 
-from shoal import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from shoal.client.config import ConsumerConfig
-from shoal.client.consuming import ConsumerSession
-from shoal.client.links import Links
+from shoal import Admin, Consumer, Producer
 from shoal.errors import ErrorCode, RequestTimeoutError, WakeupError
-from shoal.wire.apis.api_versions import ApiVersionsResponse
-from shoal.wire.apis.offset_fetch import OffsetFetchResponse
-from shoal.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
-from shoal.wire.apis.registry import ApiKey
 from tests.client.conftest import poll_until, take
-from tests.client.scripted import RECORDS, ScriptedBroker
-from tests.client.virtual import opener, run
-
-T0 = TopicPartition("t", 0)
-LATE_S = 5.0
-
-
-class World(ScriptedBroker):
-    """A broker whose answers to some APIs are late, and which remembers what was committed.
-
-    Its log has had three leaders: epoch 0 ended at offset 5, epoch 1 at 10, epoch 2 is new.
-    """
-
-    ENDS: ClassVar = {0: 5, 1: RECORDS, 2: RECORDS}
-
-    def __init__(self):
-        super().__init__()
-        self.late: set[str] = set()
-        self.committed: list[int] = []
-        self.has_commit: int | None = None
-        self.asked_epochs: list[int] = []
-
-    def delay_s(self, api):
-        if api in self.late:
-            return LATE_S
-        return 0.5 if api == "Fetch" else 0.01
-
-    def session(self, **settings):
-        given = {
-            "bootstrap_servers": self.servers,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-            **settings,
-        }
-        config = ConsumerConfig(**given)
-        return ConsumerSession(config, Links(config, None, opener(self, self.delay_s)))
-
-    def _message(self, key, request, code):
-        match key:
-            case ApiKey.OFFSET_FOR_LEADER_EPOCH:
-                return self._epoch_end(request)
-            case ApiKey.OFFSET_COMMIT:
-                if not code:
-                    self.committed.append(request.topics[0].partitions[0].committed_offset)
-            case ApiKey.OFFSET_FETCH if self.has_commit is not None:
-                part = OffsetFetchResponse.Partition(
-                    partition_index=0, committed_offset=self.has_commit
-                )
-                return OffsetFetchResponse(
-                    topics=[OffsetFetchResponse.Topic(name="t", partitions=[part])]
-                )
-        answer = super()._message(key, request, code)
-        if key is ApiKey.API_VERSIONS:
-            answer.api_keys.append(
-                ApiVersionsResponse.ApiVersion(
-                    api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, min_version=2, max_version=4
-                )
-            )
-        return answer
-
-    def _metadata(self, code):
-        answer = super()._metadata(code)
-        for partition in answer.topics[0].partitions:
-            partition.leader_epoch = 2
-        return answer
-
-    def _epoch_end(self, request):
-        epoch = request.topics[0].partitions[0].leader_epoch
-        self.asked_epochs.append(epoch)
-        end = OffsetForLeaderEpochResponse.EpochEndOffset(
-            partition=0, leader_epoch=epoch, end_offset=self.ENDS[epoch]
-        )
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic="t", partitions=[end])
-            ]
-        )
+from tests.client.late_broker import LATE_S, T0, World, at, read
+from tests.client.scripted import RECORDS
+from tests.client.virtual import run
 
 
 @pytest.fixture
 def world():
     with World() as world:
         yield world
-
-
-def at(offset):
-    return {T0: OffsetAndMetadata(offset)}
-
-
-async def read(one, timeout=4 * LATE_S):
-    """The offsets of what the next poll returns."""
-    await one.prepare(timeout)
-    return [record.offset for record in one.reader.take(100)]
 
 
 # --- commits ---
@@ -308,7 +217,7 @@ def test_14208_a_wakeup_is_not_raised_by_an_async_commit_and_does_not_end_it(wor
     async def commits():
         one = world.session(group_id="g")
         await one.assign([T0])
-        one.wakeup()
+        one.wakeups.ring()
         await one.commit_async(at(1), told)
         with pytest.raises(WakeupError):
             await one.prepare(60)
@@ -331,11 +240,11 @@ def test_14208_a_wakeup_ends_a_sync_commit_and_not_the_async_ones_before_it(worl
         one = world.session(group_id="g")
         await one.assign([T0])
         await one.commit_async(at(1), told)
-        one._loop.call_later(1, one.wakeup)
+        one._loop.call_later(1, one.wakeups.ring)
         with pytest.raises(WakeupError):
-            await one.interruptible(one.commit_sync(at(2), None))
+            await one.wakeups.interruptible(one.commit_sync(at(2), None))
         assert told == []
-        await one.interruptible(one.commit_sync(at(3), None))
+        await one.wakeups.interruptible(one.commit_sync(at(3), None))
         assert told == [1]
         await one.close(30)
 
@@ -351,14 +260,14 @@ def test_14208_a_sync_commit_that_was_woken_leaves_neither_its_turn_nor_its_answ
         await one.assign([T0])
         for offset, late in ((1, "FindCoordinator"), (2, "OffsetCommit")):
             world.late = {late}
-            one._loop.call_later(1, one.wakeup)
+            one._loop.call_later(1, one.wakeups.ring)
             with pytest.raises(WakeupError):
-                await one.interruptible(one.commit_sync(at(offset), None))
+                await one.wakeups.interruptible(one.commit_sync(at(offset), None))
             await asyncio.sleep(LATE_S)
         world.late = set()
         world.fail("OffsetCommit", ErrorCode.OFFSET_METADATA_TOO_LARGE)
         await one.commit_async(at(7), told)
-        await one.interruptible(one.commit_sync(at(8), None))
+        await one.wakeups.interruptible(one.commit_sync(at(8), None))
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         names = [task.get_coro().__qualname__ for task in tasks]
         await one.close(30)
@@ -381,7 +290,7 @@ def test_14208_automatic_commits_go_on_under_wakeups(world):
             await one.prepare(0.1)
         until = one._loop.time() + 2 * LATE_S
         while one._loop.time() < until:
-            one._loop.call_later(0.3, one.wakeup)
+            one._loop.call_later(0.3, one.wakeups.ring)
             with pytest.raises(WakeupError):
                 await one.prepare(60)
         committed = list(world.committed)
@@ -392,130 +301,3 @@ def test_14208_automatic_commits_go_on_under_wakeups(world):
     assert seen == [*range(RECORDS)]
     assert committed, "one second, a lookup of five, and five more to spare"
     assert set(committed) == {RECORDS}
-
-
-# --- positions ---
-
-
-@pytest.mark.parametrize("late", ["OffsetFetch", "ListOffsets"])
-@pytest.mark.parametrize("where", ["end", "4"])
-def test_7703_a_late_answer_does_not_overwrite_where_the_user_went_meanwhile(world, late, where):
-    """Poll was resetting to the beginning, then seek_to_end: position said the beginning."""
-    world.late = {late}
-    world.has_commit = 2 if late == "OffsetFetch" else None
-
-    async def moves():
-        one = world.session(group_id="g")
-        await one.assign([T0])
-        await one.prepare(1)
-        assert world.asked[late] == 1, "the lookup is under way"
-        if where == "end":
-            await one.seek_to_end([T0], beginning=False)
-        else:
-            await one.seek(T0, int(where), None)
-        found = await one.position(T0, 60)
-        await one.prepare(2 * LATE_S)  # the late answer has come by the end of it
-        left = [record.offset for record in one.reader.take(100)]
-        after = await one.position(T0, 60)
-        await one.close(5)
-        return found, left, after
-
-    expected = RECORDS if where == "end" else int(where)
-    (found, left, after), _ = run(moves())
-    assert found == expected
-    assert left == [*range(expected, RECORDS)]
-    assert after == RECORDS
-
-
-@pytest.mark.parametrize("late", ["OffsetFetch", "ListOffsets"])
-def test_7703_a_late_answer_for_what_is_no_longer_assigned_is_ignored(world, late):
-    world.late = {late}
-    world.has_commit = 2 if late == "OffsetFetch" else None
-
-    async def moves():
-        one = world.session(group_id="g")
-        await one.assign([T0])
-        await one.prepare(1)
-        assert world.asked[late] == 1
-        await one.assign([])
-        assert not one.positions.partitions()
-        await asyncio.sleep(2 * LATE_S)
-        assert not one.positions.partitions()
-        # And once more, with the partition back before the answer to what was asked before.
-        await one.assign([T0])
-        await one.prepare(1)
-        await one.assign([])
-        await one.assign([T0])
-        await one.seek(T0, 7, None)
-        await asyncio.sleep(2 * LATE_S)
-        position = await one.position(T0, 60)
-        seen = await read(one)
-        await one.close(5)
-        return position, seen
-
-    (position, seen), _ = run(moves())
-    assert world.asked[late] == 2
-    assert position == 7
-    assert seen == [7, 8, 9]
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "expected", "epochs"),
-    [
-        pytest.param((8, 0), (8, 1), 8, [0, 1], id="cut, but not for the new position"),
-        # The third is about offset 5, where the second said to go on.
-        pytest.param((8, 1), (8, 0), 5, [1, 0, 0], id="not cut, but for the new position"),
-        pytest.param((8, 0), (3, None), 3, [0], id="nothing is known of the new position"),
-    ],
-)
-def test_8429_an_answer_about_a_position_says_nothing_of_the_one_sought_meanwhile(
-    world, first, then, expected, epochs
-):
-    """Whether the log was cut was judged for another position than the one asked about."""
-    world.late = {"OffsetForLeaderEpoch"}
-
-    async def moves():
-        one = world.session()
-        await one.assign([T0])
-        await one.seek(T0, *first)
-        await one.prepare(1)
-        assert world.asked_epochs == [first[1]], "the question is under way"
-        await one.seek(T0, *then)
-        seen = await read(one)
-        await one.prepare(2 * LATE_S)
-        position = await one.position(T0, 60)
-        await one.close(5)
-        return seen, position
-
-    (seen, position), _ = run(moves())
-    assert seen == [*range(expected, RECORDS)]
-    assert position == RECORDS
-    assert world.asked_epochs == epochs
-
-
-def test_10123_what_awaits_a_reset_has_no_position_whatever_metadata_comes_meanwhile(world):
-    """New metadata took it for validated: it was fetched from nowhere and the poll broke."""
-    world.late = {"ListOffsets", "Metadata"}
-
-    async def moves():
-        one = world.session(group_id="g", auto_offset_reset="latest", enable_auto_commit=True)
-        heard = []
-        one._cluster.on_update.append(
-            lambda *_: heard.append((world.asked["ListOffsets"], one.positions[T0].position))
-        )
-        await one.assign([T0])
-        await one.prepare(LATE_S * 1.5)
-        # The second, which came while the reset was under way, found no position to go by.
-        assert heard[-1] == (1, None)
-        assert world.asked["Fetch"] == 0
-        await one.commit_sync(None, 1)
-        seen = await read(one)
-        position = await one.position(T0, 60)
-        before = list(world.committed)
-        await one.close(30)
-        return seen, position, before
-
-    (seen, position, before), _ = run(moves())
-    assert seen == []
-    assert position == RECORDS
-    assert set(before) <= {RECORDS}, "no position, nothing to commit"

@@ -9,7 +9,7 @@ Of the bugs that were looked at, these cannot be made here:
 * 10692, 13134: locks held while another group's requests are answered. There are no locks.
 * 16147, 19233, 19449: partition epochs of the protocol of KIP-848, which is not here yet.
 * 5730, 7540, 7703, 8429, 10123, 10337, 14208: not the group but positions, closing and the order
-  of commit callbacks. They are in tests/client/test_history.py.
+  of commit callbacks. They are in tests/client/test_history.py and test_history_positions.py.
 * 18659: what ApiVersions lists. It is in tests/broker/test_protocol.py.
 """
 

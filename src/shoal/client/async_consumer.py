@@ -138,8 +138,11 @@ class AsyncConsumer:
                 yield record
 
     def wakeup(self) -> None:
-        """From any thread: the call under way, or the next one, raises ``WakeupError``."""
-        self._session.wakeup()
+        """From any thread: the call under way, or the next one, raises ``WakeupError``.
+
+        Of a callback that is in a call itself, that call raises; ``close`` is never woken.
+        """
+        self._session.wakeups.ring()
 
     # --- positions ---
 
@@ -273,7 +276,7 @@ class AsyncConsumer:
             raise
 
     async def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        return await self._call(self._session.interruptible(work))
+        return await self._call(self._session.wakeups.interruptible(work))
 
     async def _drive(self, steps: Steps[T]) -> T | None:
         while True:

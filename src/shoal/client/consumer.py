@@ -170,8 +170,11 @@ class Consumer:
             yield from self.poll(_ITERATION_TIMEOUT_S)
 
     def wakeup(self) -> None:
-        """From any thread: the call under way, or the next one, raises ``WakeupError``."""
-        self._session.wakeup()
+        """From any thread: the call under way, or the next one, raises ``WakeupError``.
+
+        Of a callback that is in a call itself, that call raises; ``close`` is never woken.
+        """
+        self._session.wakeups.ring()
 
     # --- positions ---
 
@@ -312,7 +315,7 @@ class Consumer:
             raise
 
     def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._call(self._session.interruptible(work))
+        return self._call(self._session.wakeups.interruptible(work))
 
     def _drive(self, steps: Steps[T]) -> T | None:
         while True:

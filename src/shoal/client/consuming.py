@@ -14,8 +14,8 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import Collection, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Collection
+from typing import Any
 
 from shoal.client.cluster import Cluster
 from shoal.client.committing import CommitCallback, Committer, Offsets
@@ -34,6 +34,7 @@ from shoal.client.reading import Buffer, Reader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
 from shoal.client.validating import Validator
+from shoal.client.waking import Wakeups
 from shoal.errors import ConfigError, RequestTimeoutError, WakeupError
 from shoal.group.membership import Assigned, CommitVerdict, Lost, Revoked
 from shoal.types import (
@@ -43,8 +44,6 @@ from shoal.types import (
 )
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class ConsumerSession:
@@ -87,8 +86,7 @@ class ConsumerSession:
             )
         self._cluster.on_update.append(self._on_metadata)
         self._mode = ""
-        self._wakeups = 0
-        self._woken: asyncio.Future[None] | None = None
+        self.wakeups = Wakeups(self._on_change)
         self._calm_until = 0.0
         self._kick_is_due = False
 
@@ -129,7 +127,7 @@ class ConsumerSession:
     @property
     def calm_s(self) -> float:
         """How long polls may go on without a word to the engine. Any thread may ask."""
-        return 0.0 if self._wakeups else max(0.0, self._calm_until - self._loop.time())
+        return 0.0 if self.wakeups.is_pending else max(0.0, self._calm_until - self._loop.time())
 
     async def prepare(self, timeout_s: float) -> None:
         """Do a poll's work, and wait until there are records to take or time is up.
@@ -143,7 +141,7 @@ class ConsumerSession:
             raise RuntimeError("subscribe() or assign() before poll()")
         while True:
             self._changed.clear()
-            self._take_wakeup()
+            self.wakeups.take()
             await self._attend()
             if self.buffer.has_ready or deadline.has_passed:
                 break
@@ -219,45 +217,6 @@ class ConsumerSession:
     async def _commit_for_rebalance(self) -> CommitVerdict:
         assert self._committer is not None
         return await self._committer.commit_for_rebalance()
-
-    # --- wakeup ---
-
-    def wakeup(self) -> None:
-        """From any thread: the current or the next blocking call raises ``WakeupError``."""
-        self._wakeups += 1
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        self._on_change()
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    def _take_wakeup(self) -> None:
-        if self._wakeups:
-            self._wakeups = 0
-            raise WakeupError("wakeup() was called")
-
-    async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
-        """A blocking call other than poll: ends early, with ``WakeupError``, on a wakeup."""
-        try:
-            self._take_wakeup()
-        except WakeupError:
-            work.close()
-            raise
-        task = self._loop.create_task(work)
-        woken = self._woken = self._loop.create_future()
-        try:
-            await asyncio.wait({task, woken}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self._take_wakeup()
-            return await task
-        finally:
-            self._woken = None
-            woken.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
     # --- subscription ---
 
@@ -408,7 +367,7 @@ class ConsumerSession:
     async def close(self, timeout: float) -> None:
         """Commit, revoke, leave, stop; what raises is raised after everything is closed."""
         deadline = Deadline(timeout)
-        self._wakeups = 0
+        self.wakeups.turn_off()
         self._calm_until = 0.0
         failures: list[BaseException] = []
         for step in (self._final_commit, self._leave, self._close_interceptors):

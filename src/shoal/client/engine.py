@@ -26,6 +26,9 @@ T = TypeVar("T")
 class _Caller(Protocol):
     """Someone who waits for a call and runs the callbacks it needs."""
 
+    outcome: asyncio.Future[Any] | None
+    """Of the callback it runs now."""
+
     def post(self, step: _Step) -> None: ...
 
 
@@ -74,15 +77,25 @@ async def in_caller(function: Callable[..., Any], *arguments: Any) -> Any:
         return await result if inspect.isawaitable(result) else result
     step = _Step(function, *arguments)
     step.loop = asyncio.get_running_loop()
-    step.outcome = step.loop.create_future()
+    step.outcome = caller.outcome = step.loop.create_future()
     caller.post(step)
-    return await step.outcome
+    try:
+        return await step.outcome
+    finally:
+        caller.outcome = None
+
+
+def callback_under_way() -> asyncio.Future[Any] | None:
+    """On the loop, within a call: its callback that user code is in now, if there is one."""
+    caller = _caller.get()
+    return None if caller is None else caller.outcome
 
 
 class _BlockingCaller:
     """The thread that called: waits on a queue for the next step."""
 
     def __init__(self) -> None:
+        self.outcome: asyncio.Future[Any] | None = None
         self._steps: queue.SimpleQueue[_Step] = queue.SimpleQueue()
         self.post = self._steps.put
 
@@ -110,6 +123,7 @@ class _AwaitingCaller:
     """A task on the user's loop: awaits the next step."""
 
     def __init__(self) -> None:
+        self.outcome: asyncio.Future[Any] | None = None
         self._loop = asyncio.get_running_loop()
         self._steps: asyncio.Queue[_Step] = asyncio.Queue()
 
