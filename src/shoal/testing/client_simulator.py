@@ -1,7 +1,8 @@
 """Simulations with real clients, on a loop with virtual time.
 
 The same worlds, faults and invariants as in ``simulator.py``, but a consumer here is everything
-that runs in a user's process, and what it says are bytes.
+that runs in a user's process, and what it says are bytes. Beside the group live producers and the
+broker they send to, with faults of their own (``producer_simulator.py``).
 
     report = simulate_clients(7)      # raises Violation, which says how to see it again
 
@@ -17,12 +18,22 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.testing import swarm
-from shoal.testing.simulated_client import WATCH_EVERY_MS, ClientProcess, SimulatedClient
+from shoal.testing.client_process import ClientProcess
+from shoal.testing.producer_simulator import SendingWorld
+from shoal.testing.producer_swarm import PlannedFault, SendScenario, send_faults, send_scenario
+from shoal.testing.simulated_client import WATCH_EVERY_MS, SimulatedClient
 from shoal.testing.simulated_engine import ConsumerSettings
-from shoal.testing.simulated_wire import FIRST_PORT, HOST, Desk, Front, MemoryTransport
+from shoal.testing.simulated_wire import (
+    FIRST_PORT,
+    HOST,
+    SENDING_PORT,
+    Desk,
+    Front,
+    MemoryTransport,
+)
 from shoal.testing.simulator import Report, Simulation, repeat_command
 from shoal.testing.swarm import Fault, Scenario
-from shoal.testing.virtual_loop import Process, VirtualLoop
+from shoal.testing.virtual_loop import Process, Stage
 from shoal.wire.apis.offset_fetch import OffsetFetchResponse
 
 
@@ -32,13 +43,18 @@ def simulate_clients(seed: int, *, without: Collection[int] = ()) -> Report:
     Raises:
         Violation: with notes that say how to repeat the run.
     """
-    world = scenario(seed)
-    kept = [fault for number, fault in enumerate(swarm.faults(world)) if number not in without]
-    simulation = ClientSimulation(world, kept)
+    drawn = planned_faults(seed)
+    kept = [fault for number, fault in enumerate(drawn) if number not in without]
+    simulation = ClientSimulation(
+        scenario(seed),
+        [fault for fault in kept if isinstance(fault, Fault)],
+        sending=worlds(seed)[1],
+        send_faults=[fault for fault in kept if isinstance(fault, PlannedFault)],
+    )
     try:
         return simulation.run()
     except AssertionError as failure:
-        failure.add_note(repeat_command(seed, without, clients=True))
+        failure.add_note(repeat_command(seed, without, kind="clients"))
         failure.add_note("last events:\n  " + "\n  ".join(simulation.notes))
         raise
     finally:
@@ -58,62 +74,61 @@ def scenario(seed: int) -> Scenario:
     )
 
 
-class ClientSimulation(Simulation):
-    """A simulation whose consumers are real clients."""
+def worlds(seed: int) -> tuple[Scenario, SendScenario]:
+    """The group's world, and the producers', which ends earlier: they do more in a second."""
+    world = scenario(seed)
+    return world, send_scenario(seed, world.duration_ms // 6)
 
-    def __init__(self, scenario: Scenario, faults: Collection[Fault] = ()) -> None:
+
+def planned_faults(seed: int) -> list[Fault | PlannedFault]:
+    """Everything that goes wrong; the group's faults have the first numbers."""
+    group, producers = worlds(seed)
+    return [*swarm.faults(group), *send_faults(producers)]
+
+
+class ClientSimulation(Simulation):
+    """A simulation whose consumers are real clients; with ``sending`` there are producers too."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        faults: Collection[Fault] = (),
+        *,
+        sending: SendScenario | None = None,
+        send_faults: Collection[PlannedFault] = (),
+    ) -> None:
         super().__init__(scenario, faults)
         self.front = Front(self)
-        self.loop = VirtualLoop(self.clock, self._connect)
-        self.loop.set_exception_handler(self._on_loop_error)
-        self._failure: BaseException | None = None
-        self._stop: asyncio.Future[None] | None = None
+        self.stage = Stage(self.clock, self._connect)
+        self.loop = self.stage.loop
+        self.fail = self.stage.fail
+        self.end = self.stage.end
         self.started: list[SimulatedClient] = []
         """Everybody, the dead too: what they were in the middle of is not to be cleared away."""
         self.clock.at(WATCH_EVERY_MS, self._watch)
+        self.sending: SendingWorld | None = None
+        if sending is not None:
+            self.sending = SendingWorld(self.clock, self.stage, sending, send_faults, self.note)
 
     def run(self) -> Report:
         # The client jitters its pauses; so that runs repeat, the dice are ours for a while.
         dice = global_random.getstate()
         global_random.seed(self.scenario.seed)
         try:
-            return super().run()
+            report = super().run()
         finally:
             global_random.setstate(dice)
+        if self.sending is not None:
+            report.sending = self.sending.report()
+        return report
+
+    def _stay_quiet(self) -> None:
+        if self.sending is not None:
+            self.sending.finish(self.run_until)
+        super()._stay_quiet()
 
     def run_until(self, end_ms: int) -> None:
-        before = self.loop.events
-        self._stop = self.loop.create_future()
-        self.clock.at(end_ms, self._stop_now, self._stop)
-        self.loop.run_until_complete(self._stop)
-        self._stop = None
-        self.events += self.loop.events - before
-        if self._failure is not None:
-            raise self._failure
-
-    def _stop_now(self, stop: asyncio.Future[None]) -> None:
-        if not stop.done():
-            stop.set_result(None)
-
-    def fail(self, failure: BaseException) -> None:
-        """Something was seen that must not be; the first one counts."""
-        if self._failure is None:
-            self._failure = failure
-        if self._stop is not None:
-            self._stop_now(self._stop)
-
-    def _on_loop_error(self, _: Any, context: dict[str, Any]) -> None:
-        self.fail(context.get("exception") or AssertionError(context["message"]))
-
-    def end(self) -> None:
-        """Throw away what is left, also of processes that died in the middle of something."""
-        self.loop.set_exception_handler(lambda *_: None)
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()
-        if left:
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.close()
+        self.events += self.stage.run_until(end_ms)
 
     # --- the network -----------------------------------------------------------------------------
 
@@ -122,6 +137,9 @@ class ClientSimulation(Simulation):
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         assert host == HOST
         assert isinstance(process, ClientProcess)
+        if port == SENDING_PORT:
+            assert self.sending is not None
+            return await self.sending.connect(process, protocol_factory)
         process.count_connect()
         node = self.cluster.nodes[port - FIRST_PORT]
         await asyncio.sleep((self.network.delay() + self.network.delay()) / 1000)

@@ -27,10 +27,11 @@ watches, so a bug has to be made twice to go unseen.
     C7  a commit fails only in ways that are told (with whole clients)
     C8  no request is waited for for ever, and no deadline lies in the past
     C9  a bad batch is named, and reading goes on (with whole clients)
+    C10 what producers were told holds (with whole clients; ``producer_invariants.py``)
     C11 callbacks come in order, with the right sets
     C12 a lost coordinator is not hammered
 
-G13 is about KIP-848 and C10 about producers, neither of which is simulated here.
+G13 is about KIP-848, which is not simulated here.
 
 Rule: an invariant is checked where the state it speaks of changes; ``check`` looks at the rest.
 """

@@ -6,7 +6,7 @@ about it may differ: the point is a run that a person can read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +27,7 @@ class Shrunk:
 
     seed: int
     without: frozenset[int]
-    needed: tuple[swarm.Fault, ...]
+    needed: tuple[object, ...]
     failure: str
 
 
@@ -53,17 +53,17 @@ def shrink(
     *,
     progress: Callable[[str], None] = lambda _: None,
     failure_of: Callable[[int, Collection[int]], BaseException | None] = failure_of,
-    world: Callable[[int], swarm.Scenario] = swarm.scenario,
+    faults: Callable[[int], Sequence[object]] = lambda seed: swarm.faults(swarm.scenario(seed)),
 ) -> Shrunk | None:
     """Leave out as many faults as possible; ``None`` if the seed does not fail at all.
 
-    Simulations of another kind have a ``failure_of`` and a ``world`` of their own.
+    Simulations of another kind have a ``failure_of`` and ``faults`` of their own.
     """
     first = failure_of(seed, ())
     if first is None:
         return None
     wanted = kind_of(first)
-    drawn = swarm.faults(world(seed))
+    drawn = faults(seed)
     needed = list(range(len(drawn)))
     failure: BaseException = first
 

@@ -4,19 +4,24 @@ make simulate                       seeds until a minute is over
 make simulate SECONDS_TO_RUN=3600   until an hour is over
 make simulate SEED=7                one seed, with its faults and its last events if it fails
 make simulate SEED=7 ARGS=--shrink  and the smallest list of faults that still breaks it
-make simulate ARGS=--clients        whole clients, bytes and all, instead of bare group members
+make simulate ARGS=--clients        whole clients, bytes and all, instead of bare group members,
+                                    and producers beside them
+make simulate ARGS=--producers      producers and the broker they send to, alone
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
 
 from shoal.testing import swarm
+from shoal.testing.producer_swarm import SendReport
 from shoal.testing.shrinking import Run, failure_of, shrink
 from shoal.testing.simulator import Report, repeat_command, simulate
 
@@ -24,38 +29,83 @@ _PROGRESS_SECONDS = 10.0
 
 
 class Kind(NamedTuple):
-    """What is simulated, and in which world."""
+    """What is simulated, in which world, and what goes wrong there."""
 
+    name: str
     run: Run
-    world: Callable[[int], swarm.Scenario]
-    clients: bool
+    world: Callable[[int], object]
+    faults: Callable[[int], Sequence[object]]
 
 
-MEMBERS = Kind(simulate, swarm.scenario, clients=False)
+MEMBERS = Kind("", simulate, swarm.scenario, lambda seed: swarm.faults(swarm.scenario(seed)))
 
 
 def clients() -> Kind:
-    """Slow to import: a whole client."""
+    """Slow to import: a whole client, and a broker."""
     from shoal.testing import client_simulator
 
-    return Kind(client_simulator.simulate_clients, client_simulator.scenario, clients=True)
+    _silence()
+    return Kind(
+        "clients",
+        client_simulator.simulate_clients,
+        client_simulator.worlds,
+        client_simulator.planned_faults,
+    )
+
+
+def producers() -> Kind:
+    from shoal.testing import producer_simulator, producer_swarm
+
+    _silence()
+    return Kind(
+        "producers",
+        producer_simulator.simulate_producers,
+        producer_swarm.send_scenario,
+        lambda seed: producer_swarm.send_faults(producer_swarm.send_scenario(seed)),
+    )
+
+
+def _silence() -> None:
+    """Clients and brokers complain about every fault, as they should."""
+    logging.getLogger("shoal").setLevel(logging.CRITICAL + 1)
 
 
 def describe(report: Report, cpu_seconds: float) -> str:
     rate = report.events / cpu_seconds if cpu_seconds else 0.0
     hours = report.simulated_ms / 3_600_000
-    kinds = sorted(report.faults.items(), key=lambda entry: entry[0].name)
-    width = max((len(kind.name) for kind, _ in kinds), default=0)
+    faults: list[Enum] = [*report.faults, *report.sending.faults]
+    width = max((len(kind.name) for kind in faults), default=0)
     lines = [
         f"{report.seeds:,} seeds, {report.events:,} events, {hours:,.1f} simulated hours, "
         f"{report.generations:,} generations",
         f"{rate:,.0f} events per CPU second; slowest healing {report.slowest_healing_ms:,} ms; "
         f"{report.late_messages:,} messages arrived on connections that were gone",
+        *_describe_sending(report.sending),
         "faults:",
-        *(f"  {kind.name:{width}}  {count:>9,}  {kind.value}" for kind, count in kinds),
+        *_describe_faults(report.faults, width),
+        *_describe_faults(report.sending.faults, width),
         f"trace {report.trace:08x}",
     ]
     return "\n".join(lines)
+
+
+def _describe_sending(sending: SendReport) -> list[str]:
+    if not sending.producers:
+        return []
+    return [
+        f"{sending.producers:,} producers: {sending.acknowledged:,} records acknowledged, "
+        f"{sending.failed:,} failed, {sending.stored:,} stored, {sending.duplicates:,} of them "
+        "again (without idempotence)",
+        f"{sending.restarts:,} restarts of their broker; {sending.late_messages:,} messages "
+        "to it arrived on connections that were gone",
+    ]
+
+
+def _describe_faults(faults: Mapping[Any, int], width: int) -> list[str]:
+    return [
+        f"  {kind.name:{width}}  {count:>9,}  {kind.value}"
+        for kind, count in sorted(faults.items(), key=lambda entry: str(entry[0].name))
+    ]
 
 
 def run_many(
@@ -87,12 +137,11 @@ def run_one(seed: int, *, without: Sequence[int], shrinks: bool, kind: Kind = ME
     if shrinks:
         return _run_shrunk(seed, kind)
     began_cpu = time.process_time()
-    world = kind.world(seed)
-    print(world)
+    print(kind.world(seed))
     try:
         report = kind.run(seed, without=without)
     except Exception:  # noqa: BLE001 - whatever a bug raises is what is looked for
-        for number, fault in enumerate(swarm.faults(world)):
+        for number, fault in enumerate(kind.faults(seed)):
             if number not in without:
                 print(f"{number:4} {fault}")
         traceback.print_exc()
@@ -106,7 +155,7 @@ def _run_shrunk(seed: int, kind: Kind) -> int:
         seed,
         progress=lambda text: print(text, file=sys.stderr),
         failure_of=lambda seed, without: failure_of(seed, without, kind.run),
-        world=kind.world,
+        faults=kind.faults,
     )
     if smallest is None:
         print(f"seed {seed} does not fail")
@@ -114,7 +163,7 @@ def _run_shrunk(seed: int, kind: Kind) -> int:
     print(smallest.failure)
     for fault in smallest.needed:
         print(f"  {fault}")
-    print(repeat_command(seed, smallest.without, clients=kind.clients))
+    print(repeat_command(seed, smallest.without, kind=kind.name))
     return 1
 
 
@@ -128,9 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="how many seeds")
     parser.add_argument("--seconds", type=float, help="how long; 60 if nothing else is said")
     parser.add_argument("--clients", action="store_true", help="whole clients, not only members")
+    parser.add_argument("--producers", action="store_true", help="producers and a broker, no group")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
-    kind = clients() if options.clients else MEMBERS
+    kind = clients() if options.clients else producers() if options.producers else MEMBERS
     if options.seed is not None:
         without = [int(number) for number in options.without.split(",") if number]
         return run_one(options.seed, without=without, shrinks=options.shrink, kind=kind)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,15 +32,13 @@ from shoal.errors import (
 )
 from shoal.group.member import Member
 from shoal.group.membership import MemberState
-from shoal.testing.invariants import Violation, demand
-from shoal.testing.network import Connection
+from shoal.testing.client_process import ClientProcess
+from shoal.testing.invariants import Violation
 from shoal.testing.simulated_engine import ASSIGNOR_FAILURE, BreakableAssignor, ConsumerSettings
 from shoal.testing.simulated_offsets import fetched_offsets
 from shoal.testing.simulated_wire import FIRST_PORT, HOST, record_value
-from shoal.testing.virtual_loop import Process
 from shoal.types import Record, TopicPartition
 from shoal.wire.apis.offset_fetch import OffsetFetchResponse
-from shoal.wire.apis.registry import ApiKey
 
 if TYPE_CHECKING:
     from shoal.testing.client_simulator import ClientSimulation
@@ -53,7 +50,6 @@ _CLOSE_S: Final = 4.0
 _COMMIT_S: Final = 3.0
 _COMMIT_AGAIN_MS: Final = 1_000
 _RECORDS_MAX: Final = 20
-_CONNECTS_PER_SECOND_MAX: Final = 60
 WATCH_EVERY_MS: Final = 250
 
 # A commit that failed for one of these is made again with the next one.
@@ -64,53 +60,6 @@ _COMMIT_ERRORS: Final = (
     RequestTimeoutError,
     RetriableError,
 )
-
-
-class ClientProcess(Process):
-    """What of a client can go wrong from outside."""
-
-    def __init__(self, world: ClientSimulation, name: str) -> None:
-        super().__init__(name, world.clock)
-        self._world = world
-        self.connections: list[Connection] = []
-        self.claimed_generation = -1
-        """The generation of the last JoinGroup's claims."""
-        self.member: Member | None = None
-        self._cut: tuple[int, int, int] | None = None
-        self._connects: deque[int] = deque(maxlen=_CONNECTS_PER_SECOND_MAX)
-
-    def count_connect(self) -> None:
-        now_ms = self._world.clock.now_ms
-        is_full = len(self._connects) == _CONNECTS_PER_SECOND_MAX
-        is_calm = not is_full or self._connects[0] <= now_ms - 1_000
-        demand(is_calm, "C12", f"{self.name} opens connections without end")
-        self._connects.append(now_ms)
-
-    def on_request(self, api_key: int) -> None:
-        if api_key == ApiKey.JOIN_GROUP and self.member is not None:
-            self.claimed_generation = self.member.generation.generation_id
-        self._cut_now()
-
-    def cut(self, *, survivors: int, late_ms: int, notice_ms: int, at_next_send: bool) -> None:
-        """Break all connections, now or when the next request is on its way."""
-        self._cut = (survivors, late_ms, notice_ms)
-        if not at_next_send:
-            self._cut_now()
-
-    def _cut_now(self) -> None:
-        if self._cut is not None and not self._world.is_over:
-            survivors, late_ms, notice_ms = self._cut
-            self._cut = None
-            late_ms = min(late_ms, self._world.remaining_ms())
-            for connection in self.connections:
-                connection.cut(survivors=survivors, late_ms=late_ms, notice_ms=notice_ms)
-            self.connections.clear()
-
-    def die(self) -> None:
-        """The process is gone; its connections are closed by the system."""
-        self.is_alive = False
-        for connection in self.connections:
-            connection.close()
 
 
 class SimulatedClient:

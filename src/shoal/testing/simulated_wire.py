@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 HOST: Final = "simulated"
 FIRST_PORT: Final = 9092
+SENDING_PORT: Final = 9094
+"""Of the broker to which producers send."""
 _RECORDS_MAX: Final = 50
 # Topics by name, which is how the simulation knows them; everything else as new as it gets.
 _VERSIONS: Final = {

@@ -29,6 +29,7 @@ from shoal.testing import swarm
 from shoal.testing.clock import VirtualClock
 from shoal.testing.invariants import Violation, Watcher, demand
 from shoal.testing.network import Network
+from shoal.testing.producer_swarm import SendReport
 from shoal.testing.simulated_cluster import SimulatedCluster, SimulatedTopics
 from shoal.testing.simulated_consumer import SimulatedConsumer
 from shoal.testing.simulated_engine import ConsumerSettings
@@ -43,7 +44,7 @@ _SETTLING_MS: Final = 2_000
 _QUIET_MS: Final = 30_000
 _CALM: Final = 10
 _VERIFY_EVERY_MS: Final = 20_000
-_NOTES_KEPT: Final = 60
+NOTES_KEPT: Final = 60
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class Report:
     trace: int = 0
     """A checksum of everything that happened, in order."""
     slowest_healing_ms: int = 0
+    sending: SendReport = field(default_factory=SendReport)
+    """What producers did, if there were any."""
 
     def add(self, other: Report) -> None:
         self.seeds += other.seeds
@@ -69,6 +72,7 @@ class Report:
         self.faults += other.faults
         self.trace = crc32(other.trace.to_bytes(4, "big"), self.trace)
         self.slowest_healing_ms = max(self.slowest_healing_ms, other.slowest_healing_ms)
+        self.sending.add(other.sending)
 
 
 def simulate(seed: int, *, without: Collection[int] = ()) -> Report:
@@ -89,9 +93,10 @@ def simulate(seed: int, *, without: Collection[int] = ()) -> Report:
         raise
 
 
-def repeat_command(seed: int, without: Collection[int] = (), *, clients: bool = False) -> str:
+def repeat_command(seed: int, without: Collection[int] = (), *, kind: str = "") -> str:
+    """``kind`` is nothing for bare members, or ``clients``, or ``producers``."""
     command = f"make simulate SEED={seed}"
-    arguments = ["--clients"] if clients else []
+    arguments = [f"--{kind}"] if kind else []
     if without:
         arguments.append("--without " + ",".join(str(number) for number in sorted(without)))
     if arguments:
@@ -113,7 +118,7 @@ class Simulation:
         """Users wait this many times longer between polls."""
         self.events = 0
         self.trace = 0
-        self.notes: deque[str] = deque(maxlen=_NOTES_KEPT)
+        self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
         self.counts: Counter[FaultKind] = Counter()
         config = GroupConfig(
             group_initial_rebalance_delay_ms=scenario.initial_rebalance_delay_ms,

@@ -108,7 +108,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: VirtualClock, connect: Connect) -> None:
         self._jumping = _Jumping(clock)
+        self._virtual_clock = clock
         self._connect = connect
+        self.work_ms: Callable[[], int] = lambda: 1
+        """How long what is given to an executor takes; it runs at the end of that, here."""
         super().__init__(self._jumping)
 
     @property
@@ -149,8 +152,73 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         assert process is not None, "only a process has connections"
         return await self._connect(process, protocol_factory, host, port)
 
+    def run_in_executor(  # type: ignore[override]  # without the type variables of asyncio
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        assert executor is None, "there are no threads here"
+        done = self.create_future()
+        self._virtual_clock.after(self.work_ms(), self._work, (done, func, args))
+        return done
+
+    def _work(self, job: tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]) -> None:
+        done, function, arguments = job
+        if done.cancelled():
+            return
+        try:
+            result = function(*arguments)
+        except Exception as error:  # noqa: BLE001 - carried to whoever waits, as an executor does
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
     def _write_to_self(self) -> None:
         """Nobody sleeps, so nobody has to be woken."""
+
+
+class Stage:
+    """A virtual loop that runs for a while and stops at the first thing that must not be."""
+
+    def __init__(self, clock: VirtualClock, connect: Connect) -> None:
+        self._clock = clock
+        self.loop = VirtualLoop(clock, connect)
+        self.loop.set_exception_handler(self._on_loop_error)
+        self._failure: BaseException | None = None
+        self._stop: asyncio.Future[None] | None = None
+
+    def run_until(self, end_ms: int) -> int:
+        """How many entries of the clock were due until then. Raises what ``fail`` was told."""
+        before = self.loop.events
+        self._stop = self.loop.create_future()
+        self._clock.at(end_ms, self._stop_now, self._stop)
+        self.loop.run_until_complete(self._stop)
+        self._stop = None
+        if self._failure is not None:
+            raise self._failure
+        return self.loop.events - before
+
+    def _stop_now(self, stop: asyncio.Future[None]) -> None:
+        if not stop.done():
+            stop.set_result(None)
+
+    def fail(self, failure: BaseException) -> None:
+        """Something was seen that must not be; the first one counts."""
+        if self._failure is None:
+            self._failure = failure
+        if self._stop is not None:
+            self._stop_now(self._stop)
+
+    def _on_loop_error(self, _: Any, context: dict[str, Any]) -> None:
+        self.fail(context.get("exception") or AssertionError(context["message"]))
+
+    def end(self) -> None:
+        """Throw away what is left, also of processes that died in the middle of something."""
+        self.loop.set_exception_handler(lambda *_: None)
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.loop.close()
 
 
 class _Timer:

@@ -1,0 +1,184 @@
+"""What a seed says about producers: the broker they send to, what they are like, what goes wrong.
+
+Rule: drawn apart from the group's world of the same seed, so that neither changes with the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+_SECOND: Final = 1_000
+
+
+class SendFault(Enum):
+    """Everything that can go wrong between a producer and the log."""
+
+    SEND_CUT = "a producer's connections break; some requests may still arrive, late"
+    SEND_SLOW_NETWORK = "messages to and from the broker take up to two seconds for a while"
+    SEND_REFUSAL = "the broker refuses a few Produce requests for a passing reason"
+    SEND_LOST_REQUEST = "a connection breaks before a Produce request is handled"
+    SEND_LOST_ANSWER = "a connection breaks after the records are appended"
+    SEND_OVERRULED = "records are appended, and the answer is an error all the same"
+    LOG_KILL = "the broker's process is killed, and starts again"
+    LOG_POWER_CUT = "the broker loses its power, and what was not synced, torn writes and all"
+    LOG_SYNC_ERROR = "an fsync of a log fails; it takes no more records until a restart"
+    LOG_DISK_FULL = "the broker's disk is full for a while"
+    LOG_SLOW_DISK = "fsync takes up to two seconds for a while"
+    LOG_PAUSE = "the broker's process stands still"
+    LOG_PARTITIONS = "a topic gets more partitions"
+    LOG_RECREATION = "a topic is deleted, and created again later"
+    PRODUCER_PAUSE = "a producer's process stands still, and goes on"
+    PRODUCER_DEATH = "a producer vanishes; another one starts"
+    PRODUCER_LEAVE = "a producer is closed; another one starts"
+
+
+# Mean times between two faults of a kind when it is on, and the longest duration.
+_FREQUENCIES: Final[dict[SendFault, tuple[tuple[int, ...], int]]] = {
+    SendFault.SEND_CUT: ((500, 2 * _SECOND, 8 * _SECOND), 10 * _SECOND),
+    SendFault.SEND_SLOW_NETWORK: ((10 * _SECOND, 30 * _SECOND), 8 * _SECOND),
+    SendFault.SEND_REFUSAL: ((500, 2 * _SECOND, 8 * _SECOND), 0),
+    SendFault.SEND_LOST_REQUEST: ((1 * _SECOND, 5 * _SECOND), 0),
+    SendFault.SEND_LOST_ANSWER: ((500, 1 * _SECOND, 5 * _SECOND), 0),
+    SendFault.SEND_OVERRULED: ((500, 2 * _SECOND, 8 * _SECOND), 0),
+    SendFault.LOG_KILL: ((4 * _SECOND, 15 * _SECOND), 5 * _SECOND),
+    SendFault.LOG_POWER_CUT: ((4 * _SECOND, 15 * _SECOND), 5 * _SECOND),
+    SendFault.LOG_SYNC_ERROR: ((6 * _SECOND, 20 * _SECOND), 4 * _SECOND),
+    SendFault.LOG_DISK_FULL: ((6 * _SECOND, 20 * _SECOND), 5 * _SECOND),
+    SendFault.LOG_SLOW_DISK: ((6 * _SECOND, 20 * _SECOND), 5 * _SECOND),
+    SendFault.LOG_PAUSE: ((6 * _SECOND, 20 * _SECOND), 8 * _SECOND),
+    SendFault.LOG_PARTITIONS: ((8 * _SECOND, 20 * _SECOND), 0),
+    SendFault.LOG_RECREATION: ((8 * _SECOND, 20 * _SECOND), 4 * _SECOND),
+    SendFault.PRODUCER_PAUSE: ((4 * _SECOND, 12 * _SECOND), 15 * _SECOND),
+    SendFault.PRODUCER_DEATH: ((6 * _SECOND, 20 * _SECOND), 3 * _SECOND),
+    SendFault.PRODUCER_LEAVE: ((6 * _SECOND, 20 * _SECOND), 3 * _SECOND),
+}
+assert _FREQUENCIES.keys() == set(SendFault), "every kind happens"
+
+
+class PlannedFault(NamedTuple):
+    """One thing that goes wrong. ``pick`` chooses whom it hits, ``amount_ms`` for how long."""
+
+    at_ms: int
+    kind: SendFault
+    pick: int
+    amount_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.at_ms} ms: {self.kind.name} (pick {self.pick}, {self.amount_ms} ms)"
+
+
+class ProducerSettings(NamedTuple):
+    """What one producer and its user are like."""
+
+    acks: str
+    max_in_flight: int
+    linger_ms: int
+    batch_size: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retries: int
+    compression: str
+    send_interval_ms: int
+    prebuilt_share: float
+    """How often a batch is given that was encoded by the user, as ``send_arrow`` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendScenario:
+    """A broker, its producers and the world they live in."""
+
+    seed: int
+    duration_ms: int
+    topics: dict[str, int]
+    configs: dict[str, str]
+    durability: str
+    network_delay_ms: int
+    disk_delay_ms: int
+    producers: tuple[ProducerSettings, ...]
+    fault_kinds: dict[SendFault, int]
+    """The kinds that are on, with the mean time between two of them."""
+
+
+@dataclass(slots=True)
+class SendReport:
+    """What producers did in a run, or in several of them."""
+
+    producers: int = 0
+    stored: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    duplicates: int = 0
+    """Of producers without idempotence, which may have some."""
+    restarts: int = 0
+    late_messages: int = 0
+    faults: Counter[SendFault] = field(default_factory=Counter)
+
+    def add(self, other: SendReport) -> None:
+        self.producers += other.producers
+        self.stored += other.stored
+        self.acknowledged += other.acknowledged
+        self.failed += other.failed
+        self.duplicates += other.duplicates
+        self.restarts += other.restarts
+        self.late_messages += other.late_messages
+        self.faults += other.faults
+
+
+def send_scenario(seed: int, duration_ms: int | None = None) -> SendScenario:
+    """The producers' world of a seed; ``duration_ms`` if something else goes on for so long."""
+    random = Random(seed ^ 0x5E4D)
+    drawn_ms = random.choice((10_000, 20_000))
+    kinds = [kind for kind in SendFault if random.random() < 0.35]
+    return SendScenario(
+        seed=seed,
+        duration_ms=drawn_ms if duration_ms is None else duration_ms,
+        topics={f"p{number}": random.randrange(1, 4) for number in range(random.randrange(1, 3))},
+        configs={
+            "segment.bytes": random.choice(("2000", "20000", "1000000")),
+            "max.message.bytes": random.choice(("300", "1000000", "1000000")),
+        },
+        durability=random.choice(("group", "group", "group", "each")),
+        network_delay_ms=random.choice((5, 50, 200)),
+        disk_delay_ms=random.choice((1, 5, 50)),
+        producers=tuple(_settings(random) for _ in range(random.randrange(1, 4))),
+        fault_kinds={kind: random.choice(_FREQUENCIES[kind][0]) for kind in kinds},
+    )
+
+
+def _settings(random: Random) -> ProducerSettings:
+    request_timeout_ms = random.choice((500, 1_000, 3_000))
+    return ProducerSettings(
+        acks=random.choice(("all", "all", "all", "all", "1", "0")),
+        max_in_flight=random.choice((1, 2, 5, 5)),
+        linger_ms=random.choice((0, 5, 50)),
+        batch_size=random.choice((1, 150, 400, 2_000)),
+        request_timeout_ms=request_timeout_ms,
+        delivery_timeout_ms=random.choice((1, 3, 10, 30)) * request_timeout_ms,
+        retries=random.choice((0, 3, 1_000_000, 1_000_000, 1_000_000)),
+        compression=random.choice(("none", "none", "gzip")),
+        send_interval_ms=random.choice((20, 100, 300)),
+        prebuilt_share=random.choice((0.0, 0.0, 0.3)),
+    )
+
+
+def send_faults(world: SendScenario) -> list[PlannedFault]:
+    """Everything that will go wrong, in order."""
+    random = Random(world.seed ^ 0x5EED5)
+    drawn = [fault for kind in world.fault_kinds for fault in _of_kind(world, kind, random)]
+    return sorted(drawn, key=lambda fault: (fault.at_ms, fault.kind.name, fault.pick))
+
+
+def _of_kind(world: SendScenario, kind: SendFault, random: Random) -> Iterator[PlannedFault]:
+    mean_ms = world.fault_kinds[kind]
+    longest_ms = _FREQUENCIES[kind][1]
+    at_ms = random.expovariate(1 / mean_ms)
+    while at_ms < world.duration_ms:
+        # Short ones are more frequent than long ones, as in life.
+        amount_ms = int(longest_ms * random.random() ** 2)
+        yield PlannedFault(int(at_ms), kind, random.randrange(1 << 30), amount_ms)
+        at_ms += random.expovariate(1 / mean_ms)

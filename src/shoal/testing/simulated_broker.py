@@ -1,0 +1,383 @@
+"""The real broker on a disk in memory, in virtual time, behind connections that break.
+
+Catalogue, changes, dispatch, handlers, logs, group commit and recovery are the broker's own; what
+is replaced is what it stands on: the socket, the disk, the threads and the clock. A life of it
+ends by a kill, which leaves what was written, or by a power cut, which leaves what was synced and
+some of the rest.
+
+Rule: a dead broker does nothing. Its disk refuses every call, its connections are gone, and the
+next life starts from what the disk kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, Protocol
+
+from shoal.broker.audit import Audit
+from shoal.broker.broker import Broker
+from shoal.broker.config import BrokerConfig, Limits, TopicDefaults
+from shoal.broker.connection import Connection
+from shoal.broker.dispatch import Call
+from shoal.broker.journal import Entry, Journal
+from shoal.broker.outbox import Outbox
+from shoal.broker.sasl import Session
+from shoal.broker.server import Server
+from shoal.broker.topics import Catalogue
+from shoal.errors import ErrorCode
+from shoal.log.config import Durability
+from shoal.log.directory import LogDirectory
+from shoal.testing import network
+from shoal.testing.clock import VirtualClock
+from shoal.testing.disk import (
+    SimDisk,
+    Write,
+    _all_directories,
+    _all_inodes,
+    _survivors,
+)
+from shoal.testing.faults import Fault, FaultPlan
+from shoal.testing.simulated_cluster import EPOCH_MS
+from shoal.testing.simulated_wire import HOST, SENDING_PORT
+from shoal.wire.apis.registry import API
+
+_CHECKPOINT_MS: Final = 7_000
+_RESERVE_BYTES: Final = 1 << 16
+
+
+class BrokerDisk(SimDisk):
+    """A disk of one life of a broker; its next life gets another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_gone = False
+        self.next_sync_fails = False
+
+    def called(self, call: str, path: str, size: int = 0) -> int:
+        if self.is_gone:
+            raise OSError(errno.EIO, "the process that asks is dead")
+        if self.next_sync_fails and call == "sync" and path.endswith(".log"):
+            self.next_sync_fails = False
+            raise OSError(errno.EIO, "the simulated disk cannot write")
+        return super().called(call, path, size)
+
+    def fill(self, left_bytes: int) -> None:
+        self.capacity_bytes = self.used_bytes + left_bytes
+
+    def empty(self) -> None:
+        self.capacity_bytes = 1 << 50
+
+    def killed(self) -> BrokerDisk:
+        """What a process leaves that is killed: all it wrote, synced or not."""
+        left = BrokerDisk()
+        left._top, left.used_bytes = self._top, self.used_bytes
+        self.is_gone = True
+        return left
+
+    def without_power(self, random: Random) -> BrokerDisk:
+        """What a power cut leaves: of each file some of what was not synced, maybe torn."""
+        writes = {
+            id(inode): _torn(inode.pending, random)
+            for inode in _all_inodes(self._top)
+            if inode.pending
+        }
+        names: dict[int, Sequence[int]] = {
+            id(directory): range(random.randrange(len(directory.pending) + 1))
+            for directory in _all_directories(self._top)
+            if directory.pending
+        }
+        left = BrokerDisk()
+        for path, content in _survivors(self._top, writes, names).items():
+            left._plant(path, content)
+        self.is_gone = True
+        return left
+
+
+def _torn(pending: Sequence[Write], random: Random) -> list[Write]:
+    """A prefix of the writes, the last of them perhaps in part."""
+    kept = list(pending[: random.randrange(len(pending) + 1)])
+    if kept and kept[-1].data and random.random() < 0.5:
+        last = kept.pop()
+        assert last.data is not None
+        kept.append(Write(last.position, last.data[: random.randrange(len(last.data))]))
+    return kept
+
+
+class CatalogueJournal(Journal):
+    """Entries in memory; those that were not synced are gone after a power cut."""
+
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        super().__init__(None)
+        self._entries = list(entries)
+        self._synced = len(self._entries)
+
+    def load(self) -> list[Entry]:
+        return list(self._entries)
+
+    def append(self, entry: Entry) -> None:
+        super().append(entry)
+        self._entries.append(entry)
+
+    def sync(self) -> None:
+        self._synced = len(self._entries)
+
+    def next_life(self, *, has_power: bool) -> CatalogueJournal:
+        return CatalogueJournal(self._entries if has_power else self._entries[: self._synced])
+
+
+class _Socket:
+    """The broker's end of a simulated connection, as far as it uses a socket."""
+
+    def __init__(self, number: int, connection: network.Connection, host: Host) -> None:
+        self._number = number
+        self._host = host
+        self._connection = connection
+        self._received = bytearray()
+
+    def fileno(self) -> int:
+        return self._number
+
+    def put(self, frame: bytes) -> None:
+        self._received += len(frame).to_bytes(4, "big") + frame
+
+    def recv_into(self, buffer: memoryview) -> int:
+        if not self._received:
+            raise BlockingIOError
+        count = min(len(buffer), len(self._received))
+        buffer[:count] = self._received[:count]
+        del self._received[:count]
+        return count
+
+    def send(self, data: Any) -> int:
+        self._host.looked_at()  # what is promised must be there
+        self._connection.answer(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        self._connection.cut(survivors=0, late_ms=0, notice_ms=1)
+
+
+class _Outbox(Outbox):
+    """Gathered writes are for the kernel."""
+
+    def _send_gathered(self) -> int:
+        part = self._parts[0]
+        assert isinstance(part, bytes | bytearray | memoryview)
+        return self._sock.send(part)
+
+
+class Host(Protocol):
+    """The world a broker lives in, as far as it matters here."""
+
+    @property
+    def clock(self) -> VirtualClock: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    def note(self, who: str, what: str) -> None: ...
+    def disk_delay(self) -> int: ...
+    def resume_ms(self) -> int | None:
+        """When the broker's process goes on; ``None`` if it runs."""
+        ...
+
+    def looked_at(self) -> None:
+        """Something may have changed: look at the logs."""
+        ...
+
+
+class _Workers:
+    """The syncer's threads: their work takes its time and is done in the end of it."""
+
+    def __init__(self, broker: SimulatedBroker, host: Host) -> None:
+        self._broker = broker
+        self._host = host
+
+    def submit(self, work: Callable[[Any], None], share: Any) -> None:
+        self._host.clock.after(self._host.disk_delay(), self._run, (work, share))
+
+    def _run(self, job: tuple[Callable[[Any], None], Any]) -> None:
+        if self._broker.disk.is_gone:
+            return
+        resume_ms = self._host.resume_ms()
+        if resume_ms is not None:
+            self._host.clock.at(resume_ms, self._run, job)
+            return
+        work, share = job
+        work(share)
+        # The result is taken by the loop, in its next turn.
+        self._host.clock.after(0, lambda _: self._host.looked_at())
+
+    def shutdown(self, *, wait: bool) -> None:
+        """There is nothing to end."""
+
+
+class _Door:
+    """Takes the requests of one connection to the broker, also those that come late."""
+
+    def __init__(self, broker: SimulatedBroker, host: Host) -> None:
+        self._broker = broker
+        self._host = host
+        self.connection: Connection | None = None
+        self.socket: _Socket | None = None
+
+    def asked(self, connection: network.Connection, message: Any) -> None:
+        if self._broker.disk.is_gone:
+            return
+        resume_ms = self._host.resume_ms()
+        if resume_ms is not None:
+            self._host.clock.at(resume_ms, self._asked_again, (connection, message))
+            return
+        assert self.connection is not None
+        assert self.socket is not None
+        if not self.connection.is_closed:
+            self._host.note("broker", API[int.from_bytes(message[:2], "big")].name)
+            self.socket.put(message)
+            self.connection._on_readable()
+            self._host.looked_at()
+
+    def _asked_again(self, message: tuple[network.Connection, Any]) -> None:
+        self.asked(*message)
+
+
+class _Overruled(Call):
+    """A request that is served, and answered with an error all the same."""
+
+    __slots__ = ()
+
+    def reply(self, response: Any) -> None:
+        for topic in response.responses:
+            for each in topic.partition_responses:
+                each.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                each.base_offset = -1
+        super().reply(response)
+
+
+class ProduceFaults(FaultPlan):
+    """Produce requests that are refused, lost, or stored and then refused."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker.dispatch, broker.loop.call_later)
+        self._broker = broker
+        self._overruled = 0
+
+    def overrule(self, times: int) -> None:
+        self._overruled += times
+        self.begin()
+
+    def add(self, fault: Fault) -> None:
+        super().add(fault)
+        self.begin()
+
+    def begin(self) -> None:
+        self._broker.dispatch.faults = self
+
+    def intercept(self, call: Call, api: str, frame: memoryview) -> bool:
+        if self._overruled and api == "Produce":
+            self._overruled -= 1
+            call.__class__ = _Overruled
+            served = self._broker.dispatch.api(call.api_key)
+            assert served is not None
+            self._broker.dispatch.run(call, served, frame)
+            return True
+        taken = super().intercept(call, api, frame)
+        if self.is_empty and not self._overruled:
+            self._broker.dispatch.faults = None  # the quick way is open again
+        return taken
+
+
+class SimulatedBroker(Broker):
+    """One life of a broker."""
+
+    def __init__(
+        self,
+        host: Host,
+        durability: str,
+        configs: dict[str, str],
+        disk: BrokerDisk,
+        journal: CatalogueJournal,
+    ) -> None:
+        super().__init__(
+            BrokerConfig(
+                data_dir=HOST,
+                durability=durability,
+                disk_reserve_bytes=_RESERVE_BYTES,
+                limits=Limits(),
+                topics=TopicDefaults(auto_create=False, configs=configs),
+            )
+        )
+        self._host = host
+        self._sockets = 0
+        self.disk = disk
+        self.journal: CatalogueJournal = journal
+        self.loop = host.loop
+        self.catalogue = Catalogue(configs, topics_max=100, partitions_max=1_000)
+        self._had_journal = True
+        self._is_loaded = False
+        self.directory = LogDirectory.open(
+            disk,
+            now_ms=self.now_ms(),
+            durability=Durability(durability),
+            config_for=self._config_for,
+            reserve_bytes=_RESERVE_BYTES,
+            loaders=0,
+        )
+        self._compose(self.directory)
+        self.audit = Audit(None)
+        self.syncer._pool = _Workers(self, host)  # type: ignore[assignment]  # what it uses of one
+        self.server = Server(
+            self.loop,
+            self.config.limits,
+            self.counters,
+            handle=self.dispatch.on_frame,
+            audit=self.audit,
+        )
+        self.faults = ProduceFaults(self)
+        host.clock.after(_CHECKPOINT_MS, self._checkpoint)
+
+    def _checkpoint(self, _: None) -> None:
+        if not self.disk.is_gone:
+            self.spawn(self.run_job(self.directory.checkpoint(self.now_ms())))
+            self._host.clock.after(_CHECKPOINT_MS, self._checkpoint)
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self._host.clock.now_ms
+
+    def advertised(self, connection: Connection) -> tuple[str, int]:  # noqa: ARG002 - one network
+        return HOST, SENDING_PORT
+
+    def new_session(self, connection: Connection) -> Session:  # noqa: ARG002 - nobody logs in
+        return Session(())
+
+    def accept(self, connect: Callable[[network.Server], network.Connection]) -> network.Connection:
+        """A client has come."""
+        door = _Door(self, self._host)
+        connection = connect(door)
+        self._sockets += 1
+        socket: Any = _Socket(self._sockets, connection, self._host)
+        door.socket = socket
+        door.connection = Connection(
+            self.server,
+            socket,
+            listener=None,
+            peer_host=HOST,
+            peer_port=self._sockets,
+            frame_limit=self.config.limits.frame_bytes,
+        )
+        door.connection._out = _Outbox(socket)
+        self.server.connections.add(door.connection)
+        self.server._per_address[HOST] += 1
+        door.connection.start()
+        return connection
+
+    def die(self, *, has_power: bool, random: Random) -> tuple[BrokerDisk, CatalogueJournal]:
+        """The process ends here; what the next one finds."""
+        self._stopped = True
+        disk = self.disk.killed() if has_power else self.disk.without_power(random)
+        for connection in sorted(self.server.connections, key=lambda each: each.peer_port):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        self.directory.abandon()
+        return disk, self.journal.next_life(has_power=has_power)
