@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import suppress
 
 import pytest
 
+from shoal import Admin, Consumer, TopicPartition
 from shoal.broker import audit as audit_module
 from shoal.broker.audit import Audit
+from shoal.errors import BrokerError
+from shoal.testing import Broker
 
 
 def lines(path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def told_of(directory) -> list[dict[str, object]]:
+    """What was deleted, by the audit log of a broker that has stopped."""
+    return [one for one in lines(directory / "audit.log") if str(one["event"]).endswith("deleted")]
 
 
 @pytest.fixture
@@ -74,3 +83,23 @@ def test_without_a_directory_nothing_is_written():
     audit = Audit(None)
     audit("frame refused")
     audit.close()
+
+
+def test_only_what_was_done_is_told(tmp_path):
+    with (
+        Broker(data_dir=tmp_path, topics={"orders": 1}) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="busy") as consumer,
+    ):
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(1.0)
+        admin.alter_group_offsets("idle", {TopicPartition("orders", 0): 0})
+        for group in ("busy", "absent", "idle"):
+            with suppress(BrokerError):
+                admin.delete_groups(group)
+        for offset in (5, 0):  # the first is behind the end
+            with suppress(BrokerError):
+                admin.delete_records({TopicPartition("orders", 0): offset})
+    told = [(line["event"], line.get("group", line.get("topic"))) for line in told_of(tmp_path)]
+    assert told == [("group deleted", "idle"), ("records deleted", "orders")]

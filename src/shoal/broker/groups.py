@@ -22,7 +22,7 @@ from shoal.group.coordinator import Coordinator, partition_for
 from shoal.group.decision import Decision, Reply
 from shoal.group.journal import TransactionMarker, encode
 from shoal.group.loading import Loader
-from shoal.group.refusals import refuse, response_error
+from shoal.group.refusals import refusal, refuse, response_error
 from shoal.log.durability import Syncer
 from shoal.log.results import Origin
 from shoal.records.batch import (
@@ -289,14 +289,14 @@ class Groups:
         version: int,
         client: tuple[str | None, str],
         ticket: Ticket,
-    ) -> ErrorCode:
+    ) -> None:
         """Give a request to the coordinator of its group; the ticket gets the reply."""
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            return shard
+            ticket.reply(refusal(request, shard, version))
+            return
         shard.handle(request, version=version, client=client, ticket=ticket)
         self._arm(shard)
-        return ErrorCode.NONE
 
     def topics_deleted(self, names: set[str]) -> Iterator[None]:
         for shard in list(self.shards.values()):

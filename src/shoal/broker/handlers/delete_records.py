@@ -39,7 +39,15 @@ async def handle(
             logger.error("the starts of logs cannot be stored: %s", error)
             for each in raised:
                 each.low_watermark, each.error_code = -1, ErrorCode.KAFKA_STORAGE_ERROR
-    broker.audit("records deleted", user=call.session.principal, topics=len(request.topics))
+    for topic in results:
+        count = sum(not each.error_code for each in topic.partitions)
+        if count:
+            broker.audit(
+                "records deleted",
+                user=call.session.principal,
+                topic=topic.name,
+                partitions=count,
+            )
     return DeleteRecordsResponse(topics=results)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.broker.handlers.group_request import ask_each
 from shoal.broker.handlers.metadata import GROUP_OPERATIONS
-from shoal.errors import ErrorCode
+from shoal.group.refusals import refusal
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
@@ -15,15 +15,12 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
+refuse = refusal
+
+
 def handle(
     broker: Broker, call: Call, request: DescribeGroupsRequest
 ) -> Generator[None, None, None]:
-    def part(group_id: str) -> DescribeGroupsRequest:
-        return DescribeGroupsRequest(groups=[group_id])
-
-    def otherwise(error: ErrorCode) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse(groups=[])
-
     def finish(replies: list[Any]) -> None:
         groups = [group for reply in replies for group in reply.groups]
         for group in groups:
@@ -31,14 +28,5 @@ def handle(
                 group.authorized_operations = GROUP_OPERATIONS
         call.answer(DescribeGroupsResponse(groups=groups))
 
-    parts = ((name, part(name), otherwise) for name in request.groups)
+    parts = ((name, DescribeGroupsRequest(groups=[name])) for name in request.groups)
     yield from ask_each(broker, call, parts, finish)
-
-
-def refuse(request: DescribeGroupsRequest, code: ErrorCode, version: int) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[
-            DescribeGroupsResponse.DescribedGroup(group_id=name, error_code=code)
-            for name in request.groups
-        ]
-    )

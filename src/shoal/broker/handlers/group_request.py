@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import ErrorCode
-
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
     from shoal.broker.dispatch import Call
 
 
-def ask(broker: Broker, call: Call, group_id: str, request: Any, ticket: Any = None) -> ErrorCode:
+def ask(broker: Broker, call: Call, group_id: str, request: Any, ticket: Any = None) -> None:
     """Hand a request to the group's coordinator; the reply goes to the call or the ticket."""
-    return broker.groups.ask(
+    broker.groups.ask(
         group_id,
         request,
         version=call.api_version,
@@ -66,15 +64,12 @@ class _Part:
 def ask_each(
     broker: Broker,
     call: Call,
-    parts: Iterable[tuple[str, Any, Callable[[ErrorCode], Any]]],
+    parts: Iterable[tuple[str, Any]],
     finish: Callable[[list[Any]], None],
 ) -> Generator[None, None, None]:
-    """Ask (group id, request, answer if there is no coordinator) for every part; pauses between."""
+    """Ask every (group id, request); pauses between."""
     gathering = Gathering(finish)
-    for group_id, request, otherwise in parts:
-        ticket = gathering.ticket()
-        error = ask(broker, call, group_id, request, ticket)
-        if error is not ErrorCode.NONE:
-            ticket.reply(otherwise(error))
+    for group_id, request in parts:
+        ask(broker, call, group_id, request, gathering.ticket())
         yield
     gathering.close()

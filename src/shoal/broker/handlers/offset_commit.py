@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shoal.broker.handlers.group_request import ask, ask_each
 from shoal.broker.topics import Topic
 from shoal.errors import ErrorCode
+from shoal.group.refusals import refusal
 from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -26,19 +27,19 @@ _Asked = OffsetCommitRequest.Topic
 _Topic = OffsetCommitResponse.Topic
 _Partition = OffsetCommitResponse.Partition
 
+refuse = refusal
 
-def handle(
-    broker: Broker, call: Call, request: OffsetCommitRequest
-) -> Generator[None, None, OffsetCommitResponse | None]:
+
+def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> Generator[None, None, None]:
     refused: dict[tuple[int, int], ErrorCode] = {}
     asked = request.topics
     accepted = yield from _accepted(broker, call, asked, refused)
     parts = list(_parts(accepted))
     if len(parts) == 1 and not refused:
-        error = ask(broker, call, request.group_id, request)
-        return refuse(request, error, call.api_version) if error else None
+        ask(broker, call, request.group_id, request)
+        return
 
-    def part(topics: list[_Asked]) -> tuple[str, OffsetCommitRequest, Any]:
+    def part(topics: list[_Asked]) -> tuple[str, OffsetCommitRequest]:
         alone = OffsetCommitRequest(
             group_id=request.group_id,
             generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -47,7 +48,7 @@ def handle(
             retention_time_ms=request.retention_time_ms,
             topics=topics,
         )
-        return request.group_id, alone, lambda error: refuse(alone, error, call.api_version)
+        return request.group_id, alone
 
     yield from ask_each(
         broker,
@@ -55,7 +56,6 @@ def handle(
         map(part, parts),
         lambda replies: call.answer(_merged(asked, refused, replies)),
     )
-    return None
 
 
 def _accepted(
@@ -141,19 +141,3 @@ def _fault(topic: Topic | None, index: int, *, by_id: bool) -> ErrorCode:
     if topic is None or not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
-
-
-def refuse(request: OffsetCommitRequest, code: ErrorCode, version: int) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            _Topic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _Partition(partition_index=each.partition_index, error_code=code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.broker.handlers.group_request import ask, ask_each
 from shoal.errors import ErrorCode
+from shoal.group.refusals import refusal
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
@@ -17,25 +18,22 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-def handle(
-    broker: Broker, call: Call, request: OffsetFetchRequest
-) -> Generator[None, None, OffsetFetchResponse | None]:
+refuse = refusal
+
+
+def handle(broker: Broker, call: Call, request: OffsetFetchRequest) -> Generator[None, None, None]:
     if call.api_version < 8:
-        error = ask(broker, call, request.group_id, request)
-        return refuse(request, error, call.api_version) if error else None
+        ask(broker, call, request.group_id, request)
+        return
     by_id = call.api_version >= 10
 
-    def part(group: OffsetFetchRequest.Group) -> tuple[str, OffsetFetchRequest, Any]:
-        def otherwise(error: ErrorCode) -> OffsetFetchResponse:
-            answer = OffsetFetchResponse.Group(group_id=group.group_id, error_code=error)
-            return OffsetFetchResponse(groups=[answer])
-
+    def part(group: OffsetFetchRequest.Group) -> tuple[str, OffsetFetchRequest]:
         if by_id and group.topics is not None:
             for topic in group.topics:
                 known = broker.catalogue.by_id(topic.topic_id)
                 topic.name = known.name if known is not None else ""
         alone = OffsetFetchRequest(groups=[group], require_stable=request.require_stable)
-        return group.group_id, alone, otherwise
+        return group.group_id, alone
 
     def finish(replies: list[Any]) -> None:
         groups = [group for reply in replies for group in reply.groups]
@@ -45,7 +43,6 @@ def handle(
         call.answer(OffsetFetchResponse(groups=groups))
 
     yield from ask_each(broker, call, map(part, request.groups), finish)
-    return None
 
 
 def _put_ids(broker: Broker, group: OffsetFetchResponse.Group) -> None:
@@ -62,29 +59,3 @@ def _put_ids(broker: Broker, group: OffsetFetchResponse.Group) -> None:
                 each.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         kept.append(topic)
     group.topics = kept
-
-
-def refuse(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
-    if version >= 8:
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponse.Group(group_id=group.group_id, error_code=code)
-                for group in request.groups
-            ]
-        )
-    if version >= 2:
-        return OffsetFetchResponse(error_code=code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponse.Topic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.Partition(
-                        partition_index=index, committed_offset=-1, error_code=code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    )
