@@ -111,6 +111,13 @@ def test_offsets_are_listed_by_end_and_time(admin, producer, topic):
         admin.list_offsets({TopicPartition(topic, 9): "latest"}, timeout=0.3)
 
 
+def test_a_failure_is_told_once_however_many_attempts_were_nested(admin):
+    with pytest.raises(RequestTimeoutError) as caught:
+        admin.delete_records({TopicPartition("absent", 0): 1}, timeout=0.3)
+    assert str(caught.value).count("gave up after") == 1
+    assert "topic 'absent'" in str(caught.value)
+
+
 def test_records_are_deleted_up_to_an_offset_or_all(admin, producer, consumer, topic):
     tp = TopicPartition(topic, 0)
     fill(producer, topic, 5)

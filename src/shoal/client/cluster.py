@@ -37,6 +37,10 @@ T = TypeVar("T")
 RETRIED: Final = (RetriableError, ConnectionFailedError, RequestTimeoutError)
 
 
+class _GaveUpError(RequestTimeoutError):
+    """Names the last failure already: an attempt that itself repeats others has nothing to add."""
+
+
 class Cluster:
     """Shared by everything one client does. Lives on the engine's loop."""
 
@@ -109,9 +113,9 @@ class Cluster:
             except RETRIED as error:
                 pause_s = backoff.next_s()
                 if pause_s >= deadline.left_s:
-                    if deadline.timeout_s is None:
+                    if deadline.timeout_s is None or isinstance(error, _GaveUpError):
                         raise
-                    raise RequestTimeoutError(
+                    raise _GaveUpError(
                         f"gave up after {deadline.timeout_s:g} s; last failure: {error}"
                     ) from error
                 await asyncio.sleep(pause_s)
