@@ -209,7 +209,7 @@ class _Loader:
             snapshots=snapshots,
             topic_id=topic_id,
         )
-        log.is_saved = is_whole and segments[-1].seal is not None
+        log.saved.is_whole = is_whole and segments[-1].seal is not None
         log.cleaned_offset = max(start_offset, min(self.known.cleaned_offset, end_offset))
         if epoch_changed:
             log.files.epochs_writer(log.epochs)()

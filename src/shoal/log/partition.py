@@ -22,6 +22,7 @@ from shoal.log.producers import ProducerEntry, Producers, StoredBatch
 from shoal.log.reading import View, first_at, newest_ms, slice_of
 from shoal.log.reserve import Reserve
 from shoal.log.results import AppendResult, Origin, ReadResult
+from shoal.log.saved import Saved
 from shoal.log.segment import Segment
 from shoal.log.smallfiles import SmallFiles
 from shoal.log.syncwork import SyncWork, Unsynced
@@ -79,10 +80,7 @@ class PartitionLog:
         self._visible = segments[-1], segments[-1].size
         self.unsynced = Unsynced(disk)
         self.files = SmallFiles(disk, directory, snapshots)
-        self._epochs_changed = False
-        self._checkpointed = start_offset, end_offset
-        #: Whether a start finds the indexes finished and sealed, if nothing is appended.
-        self.is_saved = False
+        self.saved = Saved(start_offset, end_offset)
 
     # Facts
 
@@ -408,7 +406,7 @@ class PartitionLog:
         if offset > self.start_offset:
             self.start_offset = offset
             if self.epochs.cut_start(offset):
-                self._epochs_changed = True
+                self.saved.epochs_changed = True
 
     def drop_segments(self, count: int) -> list[str]:
         """Take the oldest segments out of the log; returns the paths whose files may go.
@@ -444,34 +442,14 @@ class PartitionLog:
 
     @property
     def needs_checkpoint(self) -> bool:
-        return (
-            self._checkpointed != (self.start_offset, self.end_offset)
-            or self.producers.changed
-            or self._epochs_changed
-        )
+        return self.saved.is_stale(self)
 
     def checkpoint(self, *, finished: bool = False) -> Callable[[], None]:
         """Work that saves what makes the next start quick: indexes, producers, epochs.
 
         The content is fixed now; the work may run in any thread. ``finished`` is for closing.
         """
-        self._checkpointed = self.start_offset, self.end_offset
-        self.is_saved = finished
-        writes: list[Callable[[], object]] = [
-            segment.save_indexes(finished=finished or segment is not self.active)
-            for segment in self._segments
-            if segment is self.active or segment.seal is None
-        ]
-        writes += self.files.writers(self._segments, self.producers, self.end_offset)
-        if self._epochs_changed:
-            writes.append(self.files.epochs_writer(self.epochs))
-            self._epochs_changed = False
-
-        def run() -> None:
-            for write in writes:
-                write()
-
-        return run
+        return self.saved.renew(self, finished=finished)
 
     def release_files(self) -> None:
         """Close what is not in use; it is opened again on demand.
@@ -491,7 +469,7 @@ class PartitionLog:
             return
         if self.fenced is None:
             self.sync(synced)
-        if self.fenced is None and (self.needs_checkpoint or not self.is_saved):
+        if self.fenced is None and self.saved.lacks_anything(self):
             self.checkpoint(finished=True)()
         self.unsynced = Unsynced(self.disk)
         self.release_files()
