@@ -1,7 +1,8 @@
 """Changes of the catalogue on their way: decided, journaled, stored, then in force.
 
-Rule: nothing counts before it is stored, and two who want the same topic get one. What follows
-from a change (logs to remove, offsets to forget) is the broker's business, through ``apply``.
+Rule: nothing counts before it is stored, and who decides holds ``turn`` until it counts: what was
+true when it was decided is still true then. What follows from a change (logs to remove, offsets to
+forget) is the broker's business, through ``apply``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shoal.broker.config import BrokerConfig
 from shoal.broker.journal import Entry, Journal
 from shoal.broker.slices import Turns
 from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
-from shoal.errors import BrokerError, ErrorCode
+from shoal.errors import BrokerError
 
 _PRODUCER_IDS_AT_ONCE: Final = 1_000
 OFFSETS_CONFIGS: Final = {
@@ -49,7 +50,7 @@ class Changes:
         self._waits = config.durability != "os"
         self._default_partitions = config.topics.partitions
         self._offsets_partitions = config.groups.offsets_partitions
-        self._creating: dict[str, asyncio.Future[None]] = {}
+        self.turn = asyncio.Lock()
         self._producer_ids = range(0)
         self._waiting_for_ids: deque[Callable[[int], None]] = deque()
 
@@ -61,8 +62,9 @@ class Changes:
         *,
         beside: tuple[int, int] = (0, 0),
     ) -> Entry | Refusal:
-        if name in self._creating:
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being created."
+        if name == OFFSETS_TOPIC:
+            # It makes itself, without waiting for a turn.
+            self.offsets_topic()
         return self._catalogue.decide_create(
             name, os.urandom(16), partitions, configs, beside=beside
         )
@@ -70,54 +72,41 @@ class Changes:
     async def commit(self, entries: Iterable[Entry]) -> None:
         """Journal decisions, wait until they are stored, then let them count."""
         entries = list(entries)
-        created = [entry["name"] for entry in entries if entry["kind"] == "topic"]
-        done: asyncio.Future[None] = self._loop.create_future()
-        for name in created:
-            self._creating[name] = done
         turns = Turns()
-        try:
-            for entry in entries:
+        for entry in entries:
+            await turns.pause()
+            self._journal.append(entry)
+        if self._waits:
+            await self._loop.run_in_executor(None, self._journal.sync)
+        for entry in entries:
+            await turns.pause()
+            self._apply(entry)
+        deleted = {entry["name"] for entry in entries if entry["kind"] == "delete"}
+        if deleted:
+            for _ in self._forget(deleted):
                 await turns.pause()
-                self._journal.append(entry)
-            if self._waits:
-                await self._loop.run_in_executor(None, self._journal.sync)
-            for entry in entries:
-                await turns.pause()
-                self._apply(entry)
-            deleted = {entry["name"] for entry in entries if entry["kind"] == "delete"}
-            if deleted:
-                for _ in self._forget(deleted):
-                    await turns.pause()
-        finally:
-            for name in created:
-                del self._creating[name]
-            if not done.done():
-                done.set_result(None)
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """For tests and the command line: raises what the protocol would answer."""
-        decided = self.decide_create(name, partitions, configs)
-        if isinstance(decided, tuple):
-            raise BrokerError(*decided)
-        await self.commit([decided])
+        async with self.turn:
+            decided = self.decide_create(name, partitions, configs)
+            if isinstance(decided, tuple):
+                raise BrokerError(*decided)
+            await self.commit([decided])
 
     def create_missing(self, names: list[str], then: Callable[[], None]) -> None:
         """Create topics by default settings, as far as that is allowed; call ``then`` after."""
 
         async def run() -> None:
-            entries = []
-            for name in dict.fromkeys(names):
-                if name == OFFSETS_TOPIC:
-                    self.offsets_topic()
-                    continue
-                if (pending := self._creating.get(name)) is not None:
-                    await asyncio.shield(pending)
-                    continue
-                decided = self.decide_create(name, self._default_partitions, {})
-                if isinstance(decided, dict):
-                    entries.append(decided)
-            if entries:
-                await self.commit(entries)
+            async with self.turn:
+                entries: list[Entry] = []
+                for name in dict.fromkeys(names):
+                    beside = len(entries), len(entries) * self._default_partitions
+                    decided = self.decide_create(name, self._default_partitions, {}, beside=beside)
+                    if isinstance(decided, dict):
+                        entries.append(decided)
+                if entries:
+                    await self.commit(entries)
             then()
 
         self._spawn(run())

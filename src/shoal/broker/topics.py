@@ -176,7 +176,8 @@ class Catalogue:
             return ErrorCode.INVALID_REQUEST, f"Topic '{name}' is internal."
         return {"kind": "delete", "name": name}
 
-    def decide_partitions(self, name: str, count: int) -> Entry | Refusal:
+    def decide_partitions(self, name: str, count: int, *, beside: int = 0) -> Entry | Refusal:
+        """More partitions. ``beside`` are those that the same request adds to other topics."""
         topic = self._topics.get(name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist."
@@ -193,7 +194,7 @@ class Catalogue:
                 f"The topic {name} currently has {topic.partition_count} partition(s); "
                 f"{count} would not be an increase.",
             )
-        if refusal := self._too_many(count - topic.partition_count, new_topics=0):
+        if refusal := self._too_many(count - topic.partition_count + beside, new_topics=0):
             return refusal
         return {"kind": "partitions", "name": name, "partitions": count}
 

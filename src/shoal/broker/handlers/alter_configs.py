@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shoal.broker.handlers.incremental_alter_configs import entry_for, own_configs
+from shoal.broker.handlers.incremental_alter_configs import alter, entry_for, own_configs
+from shoal.broker.journal import Entry
+from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
 from shoal.wire.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -17,26 +19,19 @@ _Answer = AlterConfigsResponse.ResourceResponse
 
 
 async def handle(broker: Broker, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    answers = []
-    for wanted in request.resources:
-        configs = {item.name: item.value for item in wanted.configs}
+    def decide(wanted: AlterConfigsRequest.Resource) -> Entry | Refusal:
         kind, name = wanted.resource_type, wanted.resource_name
-        decided: Any = own_configs(broker, kind, name)
-        if isinstance(decided, dict):
-            if any(value is None for value in configs.values()):
-                decided = ErrorCode.INVALID_REQUEST, "a configuration value must not be null"
-            else:
-                decided = entry_for(broker, kind, name, configs)  # type: ignore[arg-type]  # no value is None here
-        answer = _Answer(resource_type=kind, resource_name=name)
-        if isinstance(decided, tuple):
-            answer.error_code, answer.error_message = decided
-        elif not request.validate_only:
-            await broker.changes.commit([decided])
-            broker.audit(
-                "configuration altered", user=call.session.principal, resource=name, kind=kind
-            )
-        answers.append(answer)
-    return AlterConfigsResponse(responses=answers)
+        known = own_configs(broker, kind, name)
+        if isinstance(known, tuple):
+            return known
+        configs = {}
+        for item in wanted.configs:
+            if item.value is None:
+                return ErrorCode.INVALID_REQUEST, "a configuration value must not be null"
+            configs[item.name] = item.value
+        return entry_for(broker, kind, name, configs)
+
+    return AlterConfigsResponse(responses=await alter(broker, call, request, decide, _Answer))
 
 
 def refuse(request: AlterConfigsRequest, code: ErrorCode, version: int) -> AlterConfigsResponse:

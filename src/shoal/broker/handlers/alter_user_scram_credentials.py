@@ -5,6 +5,7 @@ Clients send a salted password, never the password.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.scram import (
@@ -32,13 +33,13 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     faults: dict[str, tuple[ErrorCode, str]] = {}
     items: list[Any] = [*request.deletions, *request.upsertions]
-    keys = [(item.name, item.mechanism) for item in items]
+    keys = Counter((item.name, item.mechanism) for item in items)
     for item in items:
         if not item.name:
             faults[item.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
         elif item.mechanism not in MECHANISM_CODES:
             faults[item.name] = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-        elif keys.count((item.name, item.mechanism)) > 1:
+        elif keys[item.name, item.mechanism] > 1:
             faults[item.name] = (
                 ErrorCode.DUPLICATE_RESOURCE,
                 "A user credential cannot be altered twice in the same request",

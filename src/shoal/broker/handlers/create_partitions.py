@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal.broker.journal import Entry
+from shoal.broker.slices import Turns
 from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
 from shoal.wire.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -20,33 +22,51 @@ _Result = CreatePartitionsResponse.TopicResult
 async def handle(
     broker: Broker, call: Call, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
+    names = Counter(topic.name for topic in request.topics)
+    turns = Turns()
     results = []
     entries = []
-    names = [topic.name for topic in request.topics]
-    for topic in request.topics:
-        if names.count(topic.name) > 1:
-            decided: Entry | Refusal = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
-        else:
-            decided = _decide(broker, topic)
-        if isinstance(decided, tuple):
-            results.append(
-                _Result(name=topic.name, error_code=decided[0], error_message=decided[1])
-            )
-        else:
+    added = 0
+    async with broker.changes.turn:
+        for topic in request.topics:
+            await turns.pause()
+            if names[topic.name] > 1:
+                decided: Entry | Refusal = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+            else:
+                decided = _decide(broker, topic, beside=added)
+            if isinstance(decided, tuple):
+                code, text = decided
+                results.append(_Result(name=topic.name, error_code=code, error_message=text))
+                continue
             entries.append(decided)
+            added += decided["partitions"] - _count(broker, topic.name)
             results.append(_Result(name=topic.name))
-    if entries and not request.validate_only:
-        await broker.changes.commit(entries)
+        if entries and not request.validate_only:
+            await broker.changes.commit(entries)
+            for entry in entries:
+                await turns.pause()
+                broker.audit(
+                    "partitions added",
+                    user=call.session.principal,
+                    topic=entry["name"],
+                    partitions=entry["partitions"],
+                )
     return CreatePartitionsResponse(results=results)
 
 
-def _decide(broker: Broker, wanted: CreatePartitionsRequest.Topic) -> Entry | Refusal:
-    decided = broker.catalogue.decide_partitions(wanted.name, wanted.count)
+def _count(broker: Broker, name: str) -> int:
+    topic = broker.catalogue.get(name)
+    assert topic is not None
+    return topic.partition_count
+
+
+def _decide(
+    broker: Broker, wanted: CreatePartitionsRequest.Topic, *, beside: int
+) -> Entry | Refusal:
+    decided = broker.catalogue.decide_partitions(wanted.name, wanted.count, beside=beside)
     if isinstance(decided, tuple) or wanted.assignments is None:
         return decided
-    topic = broker.catalogue.get(wanted.name)
-    assert topic is not None
-    added = wanted.count - topic.partition_count
+    added = wanted.count - _count(broker, wanted.name)
     if len(wanted.assignments) != added:
         return (
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

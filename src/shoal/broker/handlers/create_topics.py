@@ -27,33 +27,33 @@ _Result = CreateTopicsResponse.CreatableTopicResult
 async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     names = Counter(topic.name for topic in request.topics)
     turns = Turns()
-    results: dict[int, _Result] = {}
+    results = []
     entries: list[Entry] = []
     partitions = 0
-    for number, topic in enumerate(request.topics):
-        await turns.pause()
-        if names[topic.name] > 1:
-            decided: Entry | Refusal = (
-                ErrorCode.INVALID_REQUEST,
-                f"Duplicate topic name: {topic.name}",
-            )
-        else:
-            decided = _decide(broker, topic, beside=(len(entries), partitions))
-        if isinstance(decided, tuple):
-            results[number] = _Result(
-                name=topic.name, error_code=decided[0], error_message=decided[1]
-            )
-            continue
-        entries.append(decided)
-        partitions += decided["partitions"]
-        results[number] = _created(broker, decided)
-    if not request.validate_only and entries:
-        await broker.changes.commit(entries)
-        for entry in entries:
+    async with broker.changes.turn:
+        for topic in request.topics:
             await turns.pause()
-            broker.audit("topic created", user=call.session.principal, topic=entry["name"])
+            if names[topic.name] > 1:
+                decided: Entry | Refusal = (
+                    ErrorCode.INVALID_REQUEST,
+                    f"Duplicate topic name: {topic.name}",
+                )
+            else:
+                decided = _decide(broker, topic, beside=(len(entries), partitions))
+            if isinstance(decided, tuple):
+                code, text = decided
+                results.append(_Result(name=topic.name, error_code=code, error_message=text))
+                continue
+            entries.append(decided)
+            partitions += decided["partitions"]
+            results.append(_created(broker, decided))
+        if not request.validate_only and entries:
+            await broker.changes.commit(entries)
+            for entry in entries:
+                await turns.pause()
+                broker.audit("topic created", user=call.session.principal, topic=entry["name"])
     call.is_large = turns.taken > 0
-    return CreateTopicsResponse(topics=[results[number] for number in range(len(results))])
+    return CreateTopicsResponse(topics=results)
 
 
 def _decide(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal.broker.scram import MECHANISM_CODES
@@ -26,7 +27,7 @@ def handle(
 ) -> DescribeUserScramCredentialsResponse:
     names = [user.name for user in request.users] if request.users else broker.users.names()
     return DescribeUserScramCredentialsResponse(
-        results=[_describe(broker, name, names.count(name) > 1) for name in dict.fromkeys(names)]
+        results=[_describe(broker, name, count > 1) for name, count in Counter(names).items()]
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.broker_configs import (
@@ -11,6 +13,7 @@ from shoal.broker.broker_configs import (
 )
 from shoal.broker.handlers.list_config_resources import BROKER, GROUP, TOPIC
 from shoal.broker.journal import Entry
+from shoal.broker.slices import Turns
 from shoal.broker.topic_configs import BROKER_NAMES, TOPIC_CONFIGS, ConfigType
 from shoal.broker.topics import Refusal
 from shoal.errors import ConfigError, ErrorCode
@@ -32,27 +35,46 @@ _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 async def handle(
     broker: Broker, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    answers = []
-    keys = [(wanted.resource_type, wanted.resource_name) for wanted in request.resources]
-    for wanted in request.resources:
+    keys = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
+
+    def decide(wanted: IncrementalAlterConfigsRequest.AlterConfigsResource) -> Entry | Refusal:
         kind, name = wanted.resource_type, wanted.resource_name
-        decided: Any = own_configs(broker, kind, name)
-        if keys.count((kind, name)) > 1:
-            decided = ErrorCode.INVALID_REQUEST, "each resource must appear at most once"
-        if isinstance(decided, dict):
-            decided = _changed(broker, kind, decided, wanted.configs)
-        if isinstance(decided, dict):
-            decided = entry_for(broker, kind, name, decided)
-        answer = _Answer(resource_type=kind, resource_name=name)
-        if isinstance(decided, tuple):
-            answer.error_code, answer.error_message = decided
-        elif not request.validate_only:
-            await broker.changes.commit([decided])
-            broker.audit(
-                "configuration altered", user=call.session.principal, resource=name, kind=kind
-            )
-        answers.append(answer)
-    return IncrementalAlterConfigsResponse(responses=answers)
+        if keys[kind, name] > 1:
+            return ErrorCode.INVALID_REQUEST, "each resource must appear at most once"
+        configs = own_configs(broker, kind, name)
+        if isinstance(configs, dict):
+            configs = _changed(broker, kind, configs, wanted.configs)
+        return entry_for(broker, kind, name, configs) if isinstance(configs, dict) else configs
+
+    return IncrementalAlterConfigsResponse(
+        responses=await alter(broker, call, request, decide, _Answer)
+    )
+
+
+async def alter(
+    broker: Broker, call: Call, request: Any, decide: Callable[[Any], Entry | Refusal], answer: Any
+) -> list[Any]:
+    """Decide about every resource, do what can be done; the answers."""
+    turns = Turns()
+    answers, entries, altered = [], [], []
+    async with broker.changes.turn:
+        for wanted in request.resources:
+            await turns.pause()
+            kind, name = wanted.resource_type, wanted.resource_name
+            made = answer(resource_type=kind, resource_name=name)
+            answers.append(made)
+            decided = decide(wanted)
+            if isinstance(decided, tuple):
+                made.error_code, made.error_message = decided
+            else:
+                entries.append(decided)
+                altered.append({"resource": name, "kind": kind})
+        if entries and not request.validate_only:
+            await broker.changes.commit(entries)
+            for which in altered:
+                await turns.pause()
+                broker.audit("configuration altered", user=call.session.principal, **which)
+    return answers
 
 
 def own_configs(broker: Broker, kind: int, name: str) -> dict[str, str] | Refusal:
@@ -94,9 +116,9 @@ def entry_for(broker: Broker, kind: int, name: str, configs: dict[str, str]) -> 
 def _changed(
     broker: Broker, kind: int, configs: dict[str, str], changes: Any
 ) -> dict[str, str] | Refusal:
-    names = [change.name for change in changes]
+    names = Counter(change.name for change in changes)
     for change in changes:
-        if names.count(change.name) > 1:
+        if names[change.name] > 1:
             return ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {change.name}"
         if change.config_operation == _DELETE:
             configs.pop(change.name, None)
