@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shoal.broker.scram import password_matches
+from shoal.broker.scram import make_credential, password_matches
 from shoal.broker.users import Users
 from shoal.errors import ConfigError
 
@@ -56,3 +57,21 @@ def test_a_damaged_file_is_named_and_its_content_is_not_shown(tmp_path):
     with pytest.raises(ConfigError, match=r"users\.json is not a user file") as caught:
         Users(path)
     assert "topsecret" not in str(caught.value)
+
+
+def test_changes_at_once_are_all_kept(tmp_path):
+    """Every thread has a view of the file of its own, as other processes do."""
+
+    def add(number):
+        Users(tmp_path / "users.json").set_password(f"user-{number}", "secret", iterations=4096)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(16)))
+    assert len(Users(tmp_path / "users.json").names()) == 16
+
+
+def test_a_change_through_the_broker_keeps_what_the_command_line_added(tmp_path):
+    running, command = Users(tmp_path / "users.json"), Users(tmp_path / "users.json")
+    command.set_password("ann", "secret", iterations=4096)
+    running.put("ben", make_credential("SCRAM-SHA-256", "secret", b"salt", 4096))
+    assert Users(tmp_path / "users.json").names() == ["ann", "ben"]

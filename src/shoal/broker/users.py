@@ -1,15 +1,18 @@
 """Who may log in: names and derived keys, in one file that only its owner can read.
 
-Rule: the file is replaced as a whole (write, sync, rename) and read again when it changed, so
-that the command line and a running broker need not talk to each other.
+Rule: the file is replaced as a whole (write, sync, rename) by one at a time and read again when it
+changed, so that the command line and a running broker need not talk to each other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -55,24 +58,42 @@ class Users:
         """Derive and keep a credential for every mechanism."""
         if not user or not password:
             raise ConfigError("user name and password must not be empty")
-        for mechanism in HASHES:
-            salt = secrets.token_bytes(SALT_BYTES)
-            made = make_credential(mechanism, password, salt, iterations)
-            self._credentials[user, mechanism] = made
-        self._store()
+        made = [
+            make_credential(mechanism, password, secrets.token_bytes(SALT_BYTES), iterations)
+            for mechanism in HASHES
+        ]
+        with self._changing() as credentials:
+            credentials.update({(user, one.mechanism): one for one in made})
 
     def put(self, user: str, credential: Credential) -> None:
-        self._credentials[user, credential.mechanism] = credential
-        self._store()
+        with self._changing() as credentials:
+            credentials[user, credential.mechanism] = credential
 
     def remove(self, user: str, mechanism: str | None = None) -> bool:
-        self._refresh()
-        doomed = [k for k in self._credentials if k[0] == user and mechanism in (None, k[1])]
-        for key in doomed:
-            del self._credentials[key]
-        if doomed:
-            self._store()
+        with self._changing() as credentials:
+            doomed = [k for k in credentials if k[0] == user and mechanism in (None, k[1])]
+            for key in doomed:
+                del credentials[key]
         return bool(doomed)
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[tuple[str, str], Credential]]:
+        """A copy to change, by one thread or process at a time; it is stored, then it counts."""
+        if self._path is None:
+            changed = dict(self._credentials)
+            yield changed
+            self._credentials = changed
+            return
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)  # until it is closed
+            self._refresh()
+            changed = dict(self._credentials)
+            yield changed
+            if changed != self._credentials:
+                self._store(changed, directory)
+        finally:
+            os.close(directory)
 
     def _refresh(self) -> None:
         if self._path is None:
@@ -89,22 +110,18 @@ class Users:
         self._credentials = _decoded(self._path.read_bytes(), self._path)
         self._seen = seen
 
-    def _store(self) -> None:
-        if self._path is None:
-            return
+    def _store(self, changed: dict[tuple[str, str], Credential], directory: int) -> None:
+        assert self._path is not None
         temporary = self._path.with_suffix(".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "wb") as file:
-            file.write(_encoded(self._credentials))
+            file.write(_encoded(changed))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        os.fsync(directory)
         status = self._path.stat()
+        self._credentials = changed
         self._seen = (status.st_mtime_ns, status.st_size, status.st_ino)
 
 

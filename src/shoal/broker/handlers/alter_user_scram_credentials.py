@@ -31,8 +31,27 @@ _Result = AlterUserScramCredentialsResponse.Result
 async def handle(
     broker: Broker, call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
+    async with broker.changes.turn:
+        faults = _faults(broker, request)
+        await broker.loop.run_in_executor(None, _store, broker, request, faults)
+    results = []
+    for name in dict.fromkeys(item.name for item in _items(request)):
+        code, text = faults.get(name, (ErrorCode.NONE, None))
+        results.append(_Result(user=name, error_code=code, error_message=text))
+        broker.audit("user altered", user=call.session.principal, target=name, result=code.name)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _items(request: AlterUserScramCredentialsRequest) -> list[Any]:
+    return [*request.deletions, *request.upsertions]
+
+
+def _faults(
+    broker: Broker, request: AlterUserScramCredentialsRequest
+) -> dict[str, tuple[ErrorCode, str]]:
+    """Why users stay as they are."""
     faults: dict[str, tuple[ErrorCode, str]] = {}
-    items: list[Any] = [*request.deletions, *request.upsertions]
+    items = _items(request)
     keys = Counter((item.name, item.mechanism) for item in items)
     for item in items:
         if not item.name:
@@ -60,13 +79,7 @@ async def handle(
                     f"Iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}",
                 ),
             )
-    await broker.loop.run_in_executor(None, _store, broker, request, faults)
-    results = []
-    for name in dict.fromkeys(name for name, _ in keys):
-        code, text = faults.get(name, (ErrorCode.NONE, None))
-        results.append(_Result(user=name, error_code=code, error_message=text))
-        broker.audit("user altered", user=call.session.principal, target=name, result=code.name)
-    return AlterUserScramCredentialsResponse(results=results)
+    return faults
 
 
 def _store(broker: Broker, request: AlterUserScramCredentialsRequest, faults: Any) -> None:
@@ -89,8 +102,7 @@ def _store(broker: Broker, request: AlterUserScramCredentialsRequest, faults: An
 def refuse(
     request: AlterUserScramCredentialsRequest, code: ErrorCode, version: int
 ) -> AlterUserScramCredentialsResponse:
-    items: list[Any] = [*request.deletions, *request.upsertions]
-    names = dict.fromkeys(item.name for item in items)
+    names = dict.fromkeys(item.name for item in _items(request))
     return AlterUserScramCredentialsResponse(
         results=[_Result(user=name, error_code=code) for name in names]
     )
