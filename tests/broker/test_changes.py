@@ -1,21 +1,28 @@
-"""Several who change the same topic at once: one after the other, however long the disk takes."""
+"""Several who change the same topic at once: one after the other, however long the disk takes.
+
+And a disk that takes nothing: everybody is told, nothing is half done, and later it goes on.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal import Admin
+from shoal.broker.journal import Journal
 from shoal.errors import ErrorCode
 from shoal.testing.broker import Broker
 from shoal.wire.apis.create_partitions import CreatePartitionsRequest
 from shoal.wire.apis.create_topics import CreateTopicsRequest
 from shoal.wire.apis.delete_topics import DeleteTopicsRequest
 from shoal.wire.apis.incremental_alter_configs import IncrementalAlterConfigsRequest
+from shoal.wire.apis.init_producer_id import InitProducerIdRequest
+from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.registry import API
 from tests.broker.raw_client import RawClient
 
@@ -120,3 +127,78 @@ def test_no_setting_is_lost(broker: Broker) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         found = admin.describe_configs(topic="orders")
         assert {name: found[name].value for name in settings} == settings
+
+
+def create(raw: RawClient, name: str) -> ErrorCode:
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    return ErrorCode.of(raw.ask(CreateTopicsRequest(topics=[topic])).topics[0].error_code)
+
+
+def producer_id(raw: RawClient) -> tuple[ErrorCode, int]:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    answer = raw.ask(request, 4)
+    return ErrorCode.of(answer.error_code), answer.producer_id
+
+
+@contextmanager
+def journal_on(broker: Broker, file: int) -> Iterator[None]:
+    """The journal's descriptor leads to another file for a while."""
+
+    def swap(live: Any) -> int:
+        kept = os.dup(live.journal._fd)
+        os.dup2(file, live.journal._fd)
+        return kept
+
+    kept = broker.on_loop(swap)
+    try:
+        yield
+    finally:
+        broker.on_loop(lambda live: os.dup2(kept, live.journal._fd))
+        os.close(kept)
+
+
+def test_a_full_disk_is_told_to_everybody_and_forgotten_when_there_is_room(broker: Broker) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    wanted = MetadataRequest(
+        topics=[MetadataRequest.Topic(name="by-itself", topic_id=bytes(16))],
+        allow_auto_topic_creation=True,
+    )
+    with RawClient(broker.port) as raw:
+        with journal_on(broker, full):
+            assert create(raw, "new") is ErrorCode.KAFKA_STORAGE_ERROR
+            for _ in range(2):
+                assert producer_id(raw) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+            (topic,) = raw.ask(wanted).topics
+            assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert create(raw, "new") is ErrorCode.NONE
+        assert producer_id(raw)[0] is ErrorCode.NONE
+        assert raw.ask(wanted).topics[0].error_code == 0
+    os.close(full)
+    broker.restart()
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert sorted(admin.list_topics()) == ["by-itself", "new", "orders"]
+
+
+def test_what_could_not_be_synced_does_not_count_after_a_restart_either(broker: Broker) -> None:
+    """A pipe takes what is written and cannot be synced."""
+    end, start = os.pipe()
+    with RawClient(broker.port) as raw:
+        swapped = broker.on_loop(lambda live: os.dup2(start, live.journal._fd))
+        assert swapped > 0
+        assert create(raw, "lost") is ErrorCode.KAFKA_STORAGE_ERROR
+        assert create(raw, "kept") is ErrorCode.NONE
+    os.close(end)
+    os.close(start)
+    broker.restart(kill=True)
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert sorted(admin.list_topics()) == ["kept", "orders"]
+
+
+def test_a_journal_that_cannot_be_written_anew_takes_nothing_more(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "gone" / "catalogue.journal")
+    with pytest.raises(FileNotFoundError):
+        journal.rewrite([])
+    with pytest.raises(OSError, match="make room and restart the broker"):
+        journal.append([{"kind": "producer_ids", "next": 1}])

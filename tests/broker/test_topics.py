@@ -110,7 +110,7 @@ def test_replaying_the_journal_cut_anywhere_gives_the_catalogue_of_that_moment(
         else:
             decided = live.decide_configs(name, {"retention.ms": str(count)})
         if isinstance(decided, dict):
-            journal.append(decided)
+            journal.append([decided])
             live.replay(decided)
             states.append([dict(e) for e in live.entries()])
     journal.close()
@@ -128,7 +128,7 @@ def test_damage_in_the_middle_of_the_journal_is_reported_not_skipped(tmp_path):
     journal = Journal(path)
     journal.rewrite([])
     for number in range(3):
-        journal.append({"kind": "producer_ids", "next": number})
+        journal.append([{"kind": "producer_ids", "next": number}])
     journal.close()
     data = bytearray(path.read_bytes())
     data[15] ^= 1

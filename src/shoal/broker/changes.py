@@ -8,9 +8,10 @@ forget) is the broker's business, through ``apply``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shoal.broker.config import BrokerConfig
@@ -19,6 +20,9 @@ from shoal.broker.slices import Turns
 from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
 from shoal.errors import BrokerError
 
+logger = logging.getLogger("shoal.broker.changes")
+
+_ENTRIES_AT_ONCE: Final = 500
 _PRODUCER_IDS_AT_ONCE: Final = 1_000
 OFFSETS_CONFIGS: Final = {
     "cleanup.policy": "compact",
@@ -52,7 +56,7 @@ class Changes:
         self._offsets_partitions = config.groups.offsets_partitions
         self.turn = asyncio.Lock()
         self._producer_ids = range(0)
-        self._waiting_for_ids: deque[Callable[[int], None]] = deque()
+        self._waiting_for_ids: deque[Callable[[int | None], None]] = deque()
 
     def decide_create(
         self,
@@ -69,22 +73,36 @@ class Changes:
             name, os.urandom(16), partitions, configs, beside=beside
         )
 
-    async def commit(self, entries: Iterable[Entry]) -> None:
-        """Journal decisions, wait until they are stored, then let them count."""
-        entries = list(entries)
+    async def commit(self, entries: Sequence[Entry]) -> None:
+        """Journal decisions, wait until they are stored, then let them count.
+
+        Raises:
+            OSError: they could not be stored. They do not count, unless they are very many: then
+                the first of them may.
+        """
         turns = Turns()
-        for entry in entries:
-            await turns.pause()
-            self._journal.append(entry)
-        if self._waits:
-            await self._loop.run_in_executor(None, self._journal.sync)
-        for entry in entries:
-            await turns.pause()
-            self._apply(entry)
+        for start in range(0, len(entries), _ENTRIES_AT_ONCE):
+            part = entries[start : start + _ENTRIES_AT_ONCE]
+            await self._store(part)
+            for entry in part:
+                await turns.pause()
+                self._apply(entry)
         deleted = {entry["name"] for entry in entries if entry["kind"] == "delete"}
         if deleted:
             for _ in self._forget(deleted):
                 await turns.pause()
+
+    async def _store(self, entries: Sequence[Entry]) -> None:
+        self._journal.append(entries)
+        if not self._waits:
+            return
+        try:
+            await self._loop.run_in_executor(None, self._journal.sync)
+        except OSError:
+            # Nobody knows what is on the disk now, so what is in force is written anew.
+            in_force = list(self._catalogue.entries())
+            await self._loop.run_in_executor(None, self._journal.rewrite, in_force)
+            raise
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """For tests and the command line: raises what the protocol would answer."""
@@ -95,7 +113,7 @@ class Changes:
             await self.commit([decided])
 
     def create_missing(self, names: list[str], then: Callable[[], None]) -> None:
-        """Create topics by default settings, as far as that is allowed; call ``then`` after."""
+        """Create topics by default settings, as far as that is possible; call ``then`` after."""
 
         async def run() -> None:
             async with self.turn:
@@ -105,8 +123,10 @@ class Changes:
                     decided = self.decide_create(name, self._default_partitions, {}, beside=beside)
                     if isinstance(decided, dict):
                         entries.append(decided)
-                if entries:
+                try:
                     await self.commit(entries)
+                except OSError as error:
+                    logger.error("topics cannot be made: %s", error)
             then()
 
         self._spawn(run())
@@ -123,7 +143,7 @@ class Changes:
                 internal=True,
             )
             assert isinstance(decided, dict), decided
-            self._journal.append(decided)
+            self._journal.append([decided])
             self._catalogue.replay(decided)
             if self._waits:
                 self._loop.run_in_executor(None, self._journal.sync)
@@ -131,8 +151,11 @@ class Changes:
             assert topic is not None
         return topic
 
-    def new_producer_id(self, then: Callable[[int], None]) -> None:
-        """An id never given before, also not before a crash: blocks are journaled first."""
+    def new_producer_id(self, then: Callable[[int | None], None]) -> None:
+        """An id never given before, also not before a crash: blocks are journaled first.
+
+        None if that is not possible now.
+        """
         if self._producer_ids:
             first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
             then(first)
@@ -142,10 +165,19 @@ class Changes:
             self._spawn(self._reserve_producer_ids())
 
     async def _reserve_producer_ids(self) -> None:
-        start = self._catalogue.next_producer_id
-        end = start + _PRODUCER_IDS_AT_ONCE
-        await self.commit([{"kind": "producer_ids", "next": end}])
-        self._producer_ids = range(start, end)
+        is_reserved = False
+        try:
+            async with self.turn:
+                start = self._catalogue.next_producer_id
+                end = start + _PRODUCER_IDS_AT_ONCE
+                await self.commit([{"kind": "producer_ids", "next": end}])
+            self._producer_ids = range(start, end)
+            is_reserved = True
+        except OSError as error:
+            logger.error("producer ids cannot be reserved: %s", error)
         waiting, self._waiting_for_ids = self._waiting_for_ids, deque()
         for then in waiting:
-            self.new_producer_id(then)
+            if is_reserved:
+                self.new_producer_id(then)
+            else:
+                then(None)

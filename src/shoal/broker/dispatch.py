@@ -294,6 +294,9 @@ class Dispatch:
         """For requests that wait for the disk; how long they take is not time on the loop."""
         try:
             response = await api.handle(self._broker, call, request)
+        except OSError as error:
+            logger.error("%s v%d failed: %s", api.name, call.api_version, error)
+            response = self._failure(api, request, call, ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
             response = self._failure(api, request, call)
@@ -301,12 +304,18 @@ class Dispatch:
         if response is not None:
             call.answer(response)
 
-    def _failure(self, api: Api, request: Any, call: Call) -> Any:
+    def _failure(
+        self,
+        api: Api,
+        request: Any,
+        call: Call,
+        code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+    ) -> Any:
         self._broker.counters.errors[api.name] += 1
         if call.parts is not None:
             return None
         try:
-            return api.refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, call.api_version)
+            return api.refuse(request, code, call.api_version)
         except Exception:
             logger.exception("%s cannot report its failure", api.name)
             call.connection.close()

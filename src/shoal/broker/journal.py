@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -26,6 +26,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._fd = -1
+        self._failure = ""
         self.written = 0
 
     def load(self) -> list[Entry]:
@@ -52,6 +53,8 @@ class Journal:
         """Start over with these entries (write, sync, rename) and open for appending."""
         if self._path is None:
             return
+        self._failure = f"{self._path} could not be written; make room and restart the broker"
+        self.abandon()
         temporary = self._path.with_suffix(".tmp")
         with open(temporary, "wb") as file:
             file.writelines(_encode(entry) for entry in entries)
@@ -64,13 +67,18 @@ class Journal:
         finally:
             os.close(directory)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._failure = ""
 
-    def append(self, entry: Entry) -> None:
-        """Write one entry. It is durable after the next ``sync``."""
-        self.written += 1
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries, all of them or none. They are durable after the next ``sync``."""
+        self._write(b"".join(map(_encode, entries)))
+        self.written += len(entries)
+
+    def _write(self, data: bytes) -> None:
+        if self._failure:
+            raise OSError(self._failure)
         if self._fd < 0:
             return
-        data = _encode(entry)
         written = os.write(self._fd, data)
         if written != len(data):
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)

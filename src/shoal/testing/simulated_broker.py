@@ -117,9 +117,9 @@ class CatalogueJournal(Journal):
     def load(self) -> list[Entry]:
         return list(self._entries)
 
-    def append(self, entry: Entry) -> None:
-        super().append(entry)
-        self._entries.append(entry)
+    def append(self, entries: Sequence[Entry]) -> None:
+        super().append(entries)
+        self._entries.extend(entries)
 
     def sync(self) -> None:
         self._synced = len(self._entries)

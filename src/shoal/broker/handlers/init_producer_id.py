@@ -19,9 +19,13 @@ def handle(
 ) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-    broker.changes.new_producer_id(
-        lambda producer_id: call.reply(
-            InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-        )
-    )
+
+    def then(producer_id: int | None) -> None:
+        if producer_id is None:
+            # The producer asks again.
+            call.reply(InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            call.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    broker.changes.new_producer_id(then)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
+from shoal.broker.slices import Turns
 from shoal.broker.topics import Topic, name_problem
 from shoal.errors import ErrorCode
 from shoal.wire.apis.metadata import MetadataRequest, MetadataResponse
@@ -40,12 +41,18 @@ def handle(
 
 def _answer_later(broker: Broker, call: Call, request: MetadataRequest) -> None:
     """The topics that were missing are there now, or cannot be made."""
-    steps = _answer(broker, call, request)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as finished:
-        call.reply(finished.value)
+
+    async def answer() -> None:
+        turns = Turns()
+        steps = _answer(broker, call, request)
+        try:
+            while True:
+                next(steps)
+                await turns.pause()
+        except StopIteration as finished:
+            call.reply(finished.value)
+
+    broker.spawn(answer())
 
 
 def _wants_all(call: Call, request: MetadataRequest) -> bool:
