@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import resource
 import threading
@@ -94,3 +96,16 @@ def test_more_connections_than_files_are_said_to_be_too_many(low_file_limit, cap
     raise_file_limit(BrokerConfig(limits=Limits(connections=1 << 30)))
     assert "limits.connections is 1073741824" in caplog.text
     assert "ulimit -n" in caplog.text
+
+
+def test_syncing_in_intervals_keeps_nothing_of_earlier_intervals():
+    def timers() -> int:
+        return sum(isinstance(one, asyncio.TimerHandle) for one in gc.get_objects())
+
+    config = BrokerConfig()._replace(sync_interval_ms=1)
+    with Broker(durability="interval", config=config) as broker:
+        started = broker.on_loop(lambda _: timers())
+        rounds = threading.Event()
+        broker.on_loop(lambda live: live.loop.call_later(0.2, rounds.set))
+        assert rounds.wait(10)
+        assert broker.on_loop(lambda _: timers()) < started + 50

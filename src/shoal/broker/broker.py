@@ -63,6 +63,7 @@ class Broker:
         self._decoy_secret = os.urandom(32)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timers: list[asyncio.TimerHandle] = []
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._stopped = False
         self.syncs_in_intervals = config.durability == "interval"
 
@@ -239,8 +240,9 @@ class Broker:
         self._probe.stop()
         if self._groups is not None:
             self._groups.stop()
-        for timer in self._timers:
-            timer.cancel()
+        for timer in (*self._timers, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
 
     def abandon(self) -> None:
         """Drop everything as a crash would: nothing is synced, no marker of a clean stop."""
@@ -311,9 +313,8 @@ class Broker:
 
     def _sync_later(self) -> None:
         self.syncer.sync_dirty()
-        self._timers.append(
-            self.loop.call_later(self.config.sync_interval_ms / 1000.0, self._sync_later)
-        )
+        pause_s = self.config.sync_interval_ms / 1000.0
+        self._sync_timer = self.loop.call_later(pause_s, self._sync_later)
 
     def spawn(self, work: Any) -> None:
         """Run a coroutine; its failure is logged, not lost."""
