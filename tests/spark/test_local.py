@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shoal.spark.local import COLLECTOR, PYTHON_VARIABLE, java_options, worker_python
+from shoal.spark.local import PYTHON_VARIABLE, worker_python
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,3 @@ def test_the_script_leaves_out_what_pyspark_packed_and_nothing_else() -> None:
         check=True,
     )
     assert json.loads(shown.stdout) == ["/a b:/mine.zip", ["x y"]]
-
-
-def test_java_is_given_one_collector_and_the_users_word_last() -> None:
-    assert COLLECTOR in java_options("-Xss4m").split()
-    assert java_options("-Dx=1").endswith(" -Dx=1")
-    for given in ("-XX:+UseSerialGC", "-Xmx1g -XX:+UseG1GC -Dx=1"):
-        collectors = [one for one in java_options(given).split() if one.endswith("GC")]
-        assert len(collectors) == 1
-        assert collectors[0] in given
-    assert COLLECTOR in java_options("-XX:+UseCompressedOops -XX:+PrintGCDetails").split()

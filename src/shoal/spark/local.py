@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -39,8 +38,6 @@ JAVA_OPTIONS: Final = (
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
 )
-# Java's default collector marks every reference a row iterator stores; this one does not.
-COLLECTOR: Final = "-XX:+UseParallelGC"
 _SCRIPT: Final = Path(__file__).with_name("worker-python.sh")
 PYTHON_VARIABLE: Final = "SHOAL_SPARK_PYTHON"
 """Read by ``worker-python.sh``: the interpreter it starts."""
@@ -78,22 +75,15 @@ def session(
     os.environ[TASKS_VARIABLE] = str(count)
     builder = SparkSession.builder.appName(app_name).master(f"local[{count}]")
     chosen = {**SETTINGS, "spark.sql.shuffle.partitions": str(count), **(settings or {})}
-    given = chosen.get("spark.driver.extraJavaOptions", "")
-    chosen["spark.driver.extraJavaOptions"] = java_options(given, quiet=quiet)
+    options = [*JAVA_OPTIONS, *([_quiet_option()] if quiet else [])]
+    options.append(chosen.get("spark.driver.extraJavaOptions", ""))  # the last one said wins
+    chosen["spark.driver.extraJavaOptions"] = " ".join(options).strip()
     for name, value in chosen.items():
         builder = builder.config(name, value)
     with without_noise() if quiet else nullcontext():
         spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
-
-
-def java_options(given: str, *, quiet: bool = False) -> str:
-    """Ours and then the user's: the last one said wins, but of collectors Java takes only one."""
-    ours = [*JAVA_OPTIONS, *([_quiet_option()] if quiet else [])]
-    if not re.search(r"-XX:\+Use\w+GC\b", given):
-        ours.append(COLLECTOR)
-    return " ".join([*ours, given]).strip()
 
 
 def _quiet_option() -> str:
