@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import struct
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,3 +301,24 @@ def test_sasl_inside_tls(certificates):
         answer, _ = scram(client, "SCRAM-SHA-512", "ada", SECRET)
         assert answer.error_code == 0
         assert client.ask(ALL).brokers
+
+
+def test_a_client_that_is_gone_before_it_was_accepted_is_no_failure(certificates, caplog):
+    """The loop is busy while it connects, so that it is gone when its turn comes."""
+    busy, gone = threading.Event(), threading.Event()
+    with Broker(listeners=(tls_listener(certificates),)) as broker:
+
+        def keep_busy():
+            busy.set()
+            gone.wait(10)
+
+        broker.on_loop(lambda live: live.loop.call_later(0.01, keep_busy))
+        assert busy.wait(10)
+        for _ in range(3):
+            sock = socket.create_connection(("127.0.0.1", broker.port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()  # with a reset
+        gone.set()
+        with TlsClient(broker.port, client_context(certificates)) as client:
+            assert client.ask(ALL).brokers
+    assert caplog.records == []

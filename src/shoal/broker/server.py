@@ -145,13 +145,13 @@ class Server:
             self._audit("connection refused", peer=host, reason=reason)
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        channel: socket.socket | ssl.SSLSocket = sock
-        if listener.tls is not None:
-            channel = listener.tls.wrap_socket(
-                sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
-            )
+        try:
+            channel = _channel(listener, sock)
+        except OSError:
+            # Gone again before it was accepted.
+            self.counters.refused["gone before it was accepted"] += 1
+            sock.close()
+            return
         limits = self._limits
         must_log_in = bool(listener.config.sasl)
         connection = Connection(
@@ -277,3 +277,14 @@ class Server:
         if connection.idle_for(now) > limits.idle_seconds:
             return "idle"
         return None
+
+
+def _channel(listener: BoundListener, sock: socket.socket) -> socket.socket | ssl.SSLSocket:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if listener.tls is None:
+        return sock
+    sock.getpeername()  # Raises for a client that is gone; below, that would leave it unclosed.
+    return listener.tls.wrap_socket(
+        sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+    )
