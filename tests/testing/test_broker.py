@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal import Admin
 from shoal.broker.config import Listener
 from shoal.errors import BrokerError, ConfigError, DataDirectoryInUseError, ErrorCode
 from shoal.testing.broker import Broker
@@ -89,6 +90,18 @@ def test_a_dropped_request_cuts_the_connection_before_or_after_the_work(shoal_br
             produce(client, "t", batch(b"x"))
         with RawClient(shoal_broker.port) as client:
             assert list_offset(client, "t", -1).offset == end_offset
+
+
+def test_a_restart_does_not_bring_back_what_was_deleted():
+    with Broker(topics=["kept", "deleted"], users={"ann": "secret", "ben": "secret"}) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.delete_topics("deleted")
+            for mechanism in admin.describe_users("ben")["ben"]:
+                admin.delete_password("ben", mechanism=mechanism)
+        broker.restart()
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            assert admin.list_topics() == ["kept"]
+            assert list(admin.describe_users()) == ["ann"]
 
 
 @pytest.mark.parametrize("kill", [False, True])

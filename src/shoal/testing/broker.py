@@ -71,6 +71,7 @@ class Broker:
     def start(self) -> Self:
         """Serve. Returns when clients can connect."""
         assert self._live is None, "the broker is running"
+        is_first = self._directory is None
         if self._directory is None:
             self._directory = self._given_dir or _memory_directory()
         config = self._config._replace(data_dir=str(self._directory))
@@ -82,7 +83,7 @@ class Broker:
             live = LiveBroker(config)
             live.shift_clock_ms(self._shift_ms)
             try:
-                if self._users:
+                if is_first:
                     live.set_users(self._users)
                 loop.run_until_complete(live.start())
             except BaseException as error:  # noqa: BLE001  (raised again in the caller)
@@ -111,9 +112,11 @@ class Broker:
                 for listener, bound in zip(self._config.listeners, live.listeners, strict=True)
             ),
         )
-        for name, partitions in self._topics.items():
-            if name not in live.catalogue:
-                self.create_topic(name, partitions)
+        if is_first:
+            # Later it has what was made of it.
+            for name, partitions in self._topics.items():
+                if name not in live.catalogue:
+                    self.create_topic(name, partitions)
         return self
 
     def stop(self) -> None:
