@@ -71,6 +71,11 @@ def test_a_file_is_planned(suffix: str, tmp_path: Path) -> None:
     assert [one["moved"] for one in value["outcomes"]] == [3, 3, 3, 3]
 
 
+def test_a_group_comes_from_standard_input() -> None:
+    shown = CliRunner().invoke(app, ["-", "--json"], input=DOCUMENT, catch_exceptions=False)
+    assert [one["moved"] for one in json.loads(shown.stdout)["outcomes"]] == [3, 3, 3, 3]
+
+
 def test_flags_add_changes_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "group.yaml"
     path.write_text(DOCUMENT)

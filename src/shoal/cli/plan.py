@@ -52,7 +52,10 @@ PLAIN_WIDTH = 100
 def plan_command(
     target: Target,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A described group, YAML or JSON.")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="A described group, YAML or JSON; - is standard input."
+        ),
     ] = None,
     example: Annotated[str | None, typer.Option(help="A built-in group; see --examples.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the examples.")] = False,
@@ -120,7 +123,7 @@ def _described(
 
 
 def _parsed(file: Path) -> object:
-    text = file.read_text()
+    text = sys.stdin.read() if str(file) == "-" else file.read_text()
     if file.suffix == ".json":
         try:
             return json.loads(text)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+_STDIN: Final = Path("-")
 WINDOW: Final = 50_000
 """How many records may be under way before the oldest is looked at: memory stays bounded."""
 
@@ -32,7 +33,7 @@ def produce(
     target: Target,
     topic: Annotated[str, typer.Argument(help="Where to write.")],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files to read; standard input if none.")
+        list[Path] | None, typer.Argument(help="Files to read; standard input if none, or for -.")
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Splits a line into key and value.")
@@ -91,12 +92,14 @@ def produce(
 
 
 def _total(files: list[Path] | None) -> int | None:
-    return sum(path.stat().st_size for path in files) if files else None
+    if not files or _STDIN in files:
+        return None
+    return sum(path.stat().st_size for path in files)
 
 
 def _is_bulk(files: list[Path] | None) -> bool:
     """Whether a bar tells something; not while somebody types the records."""
-    return bool(files) or not sys.stdin.isatty()
+    return bool(files and _STDIN not in files) or not sys.stdin.isatty()
 
 
 def _settle(futures: list[SendFuture]) -> None:
@@ -106,9 +109,10 @@ def _settle(futures: list[SendFuture]) -> None:
 
 
 def _payloads(stack: ExitStack, files: list[Path] | None, *, whole: bool) -> Iterator[bytes]:
-    sources: list[BinaryIO] = (
-        [stack.enter_context(path.open("rb")) for path in files] if files else [sys.stdin.buffer]
-    )
+    sources: list[BinaryIO] = [
+        sys.stdin.buffer if path == _STDIN else stack.enter_context(path.open("rb"))
+        for path in files or [_STDIN]
+    ]
     for source in sources:
         if whole:
             yield source.read()
