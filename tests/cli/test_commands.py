@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal import Producer
 from shoal.testing.broker import Broker
 from tests.cli.conftest import PROGRAM, Run
 
@@ -170,6 +171,21 @@ def test_control_characters_reach_the_terminal_escaped(shoal: Run) -> None:
     assert "\x1b" not in shown
     assert "\\x1b[2Jgone\\x07 \\xff\\xfe" in shown
     assert shoal("consume", "hostile", "--format", "json").returncode == 0
+
+
+def test_any_number_is_shown_as_a_time(shoal: Run, broker: Broker) -> None:
+    far = f"message.timestamp.after.max.ms={2**63 - 1}"
+    shoal("topic", "create", "times", "-p", "1", "-c", far)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for timestamp_ms in (0, 2**60):
+            producer.send("times", b"x", timestamp_ms=timestamp_ms).result(10)
+    shown = shoal("consume", "times", "--format", "{time}").stdout
+    assert shown == f"1970-01-01T00:00:00.000+00:00\n{2**60}ms\n"
+
+
+def test_a_group_is_not_moved_by_reading(shoal: Run) -> None:
+    shown = one_line(shoal("consume", "orders", "-g", "readers", "--from", "15m"))
+    assert "shoal group reset readers" in shown
 
 
 def test_a_closed_pipe_is_quiet(shoal: Run, broker: Broker) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from shoal.cli.connecting import Target, for_cluster
 from shoal.cli.output import progress, text_of
-from shoal.errors import ConfigError
+from shoal.errors import CommitFailedError, ConfigError, RebalanceInProgressError
 from shoal.types import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -81,9 +81,13 @@ def _read_as_member(
     pattern: bool,
     commit: bool,
 ) -> None:
-    reset = start if start in ("earliest", "latest") else "earliest"
+    if start not in ("earliest", "latest"):
+        raise ConfigError(
+            f"--from {start}: a group goes on where it is, new ones from earliest or latest; move "
+            f"it with: shoal group reset {group}"
+        )
     with target.consumer(
-        group_id=group, auto_offset_reset=reset, enable_auto_commit=False
+        group_id=group, auto_offset_reset=start, enable_auto_commit=False
     ) as consumer:
         consumer.subscribe(_pattern(topics) if pattern else topics)
         printed = 0
@@ -94,7 +98,15 @@ def _read_as_member(
             printed += len(records)
             sys.stdout.flush()
             if commit and len(records):
-                consumer.commit_sync()
+                _commit(consumer)
+
+
+def _commit(consumer: Consumer) -> None:
+    """Commit, unless the partitions are somebody else's by now: whoever has them prints again."""
+    try:
+        consumer.commit_sync()
+    except (CommitFailedError, RebalanceInProgressError) as error:
+        print(f"shoal: not committed, so it may be printed again: {error}", file=sys.stderr)
 
 
 def _read_partitions(
@@ -232,7 +244,11 @@ def _fields(record: Record[Any, Any]) -> dict[str, object]:
 
 
 def _moment(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms}ms"  # any number may stand in a record
+    return moment.isoformat(timespec="milliseconds")
 
 
 def _as_json(record: Record[Any, Any]) -> dict[str, object]:
