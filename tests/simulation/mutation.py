@@ -3,30 +3,37 @@
 The patch is applied to the source while it is imported, so this must happen before anything of
 Shoal is. The process ends with 0 if the bug was noticed and with 1 if it was not.
 
-``--all`` runs the whole gate, a process per mutant, and prints what escaped.
+``--all`` and ``--producers`` run the whole gate, a process per mutant, and print what escaped.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.machinery
+import logging
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.producer_mutants import PRODUCER_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 CI_SEEDS = 260
 """About three million events."""
+CI_PRODUCER_SEEDS = 60
+"""Of the simulations that look for planted bugs on the way of a record into the log."""
 
 CONTROL = Mutant("nothing", "shoal/group/member.py", "class Member:", "class Member:")
 """Whatever is noticed of this is no planted bug."""
+PRODUCER_CONTROL = Mutant(
+    "nothing in the log", "shoal/log/producers.py", "class Producers:", "class Producers:"
+)
 
 
 def patched(mutant: Mutant) -> bytes:
@@ -55,11 +62,16 @@ def plant(mutant: Mutant) -> None:
 def hunt(mutant: Mutant, seeds: Iterable[int]) -> str | None:
     """How the bug showed itself, or ``None``."""
     plant(mutant)
-    from shoal.testing.simulator import simulate
+    run: Any
+    if mutant in PRODUCER_MUTANTS or mutant == PRODUCER_CONTROL:
+        logging.disable(logging.CRITICAL)
+        from shoal.testing.producer_simulator import simulate_producers as run
+    else:
+        from shoal.testing.simulator import simulate as run
 
     for seed in seeds:
         try:
-            simulate(seed)
+            run(seed)
         except Exception as finding:
             return f"seed {seed}: {type(finding).__name__}: {str(finding)[:100]}"
     return None
@@ -102,16 +114,22 @@ def report(results: list[Result]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="?")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--seeds", type=int, default=CI_SEEDS)
+    parser.add_argument("--all", action="store_true", help="those of groups")
+    parser.add_argument("--producers", action="store_true", help="all those of producers")
+    parser.add_argument("--seeds", type=int)
     options = parser.parse_args()
-    if options.all:
-        assert run_apart(CONTROL, options.seeds).finding is None, "the code itself fails"
-        results = gate(MUTANTS, options.seeds)
+    if options.all or options.producers:
+        chosen, control, seeds = MUTANTS, CONTROL, options.seeds or CI_SEEDS
+        if options.producers:
+            chosen, control = PRODUCER_MUTANTS, PRODUCER_CONTROL
+            seeds = options.seeds or CI_PRODUCER_SEEDS
+        assert run_apart(control, seeds).finding is None, "the code itself fails"
+        results = gate(chosen, seeds)
         print(report(results))
         return int(any(each.finding is None for each in results))
-    (mutant,) = (each for each in (*MUTANTS, CONTROL) if each.name == options.name)
-    finding = hunt(mutant, range(options.seeds))
+    everything = (*MUTANTS, CONTROL, *PRODUCER_MUTANTS, PRODUCER_CONTROL)
+    (mutant,) = (each for each in everything if each.name == options.name)
+    finding = hunt(mutant, range(options.seeds or CI_SEEDS))
     print(finding or "nothing noticed")
     return int(finding is None)
 

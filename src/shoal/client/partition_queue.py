@@ -36,6 +36,7 @@ class PartitionQueue:
         "producer",
         "resume_at",
         "sequence_is_broken",
+        "topic_id",
         "waiting",
     )
 
@@ -50,6 +51,7 @@ class PartitionQueue:
         # Whether the broker has acknowledged a batch of this producer: it takes any sequence
         # from a producer it does not know, so the first batch must not be overtaken.
         self.is_known = False
+        self.topic_id: bytes | None = None
         self.is_recovering = False
         self.resume_at = 0.0
         self.backoff = backoff
@@ -59,6 +61,12 @@ class PartitionQueue:
         if self.producer is not None and batch.base_sequence == NO_SEQUENCE:
             batch.base_sequence = self.next_sequence
             self.next_sequence = (self.next_sequence + batch.record_count) % _SEQUENCES
+
+    def goes_to(self, topic_id: bytes | None) -> None:
+        """A topic that was made anew knows no producer."""
+        if topic_id != self.topic_id:
+            self.topic_id = topic_id
+            self.is_known = False
 
     def is_oldest(self, batch: ProducerBatch) -> bool:
         """Whether nothing that was sent before it is unsettled."""

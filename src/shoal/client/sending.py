@@ -23,7 +23,7 @@ from typing import Any, Final
 from shoal.client.accumulator import Accumulator, Callback, ProducerBatch
 from shoal.client.cluster import RETRIED, Cluster
 from shoal.client.config import ProducerConfig
-from shoal.client.connection import Versioned
+from shoal.client.connection import Connection, Versioned
 from shoal.client.links import Lane
 from shoal.client.partition_queue import PartitionQueue
 from shoal.client.reactions import NOT_STORED, Reaction, reaction
@@ -158,11 +158,14 @@ class Sender:
 
     def _choose(self) -> dict[int, list[ProducerBatch]]:
         now = asyncio.get_running_loop().time()
+        topics = self._cluster.metadata.topics
         chosen: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         for tp, queue in self._queues.items():
             if not queue.waiting or queue.resume_at > now:
                 continue
+            if (topic := topics.get(tp.topic)) is not None:
+                queue.goes_to(topic.topic_id)
             if queue.in_flight and (queue.is_recovering or not queue.is_known):
                 continue
             node_id = self._leader(tp, queue)
@@ -278,7 +281,7 @@ class Sender:
     async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> Any:
         config = self._config
         data = [(batch, self._encoded(batch)) for batch in batches]
-        connection = await self._cluster.link(node_id, Lane.MAIN).connection()
+        connection = await self._connection(node_id, batches)
         ids = self._topic_ids(batches)
         up_to = _FIRST_WITH_TOPIC_IDS - 1 if None in ids.values() else None
         request = Versioned(ApiKey.PRODUCE, lambda _: _request(config, data, ids), up_to=up_to)
@@ -290,6 +293,20 @@ class Sender:
             batch.attempts += 1
             batch.copies += 1
         return await answer
+
+    async def _connection(self, node_id: int, batches: list[ProducerBatch]) -> Connection:
+        """A way to the broker, as long as there is time: a batch that waits for one must expire."""
+        link = self._cluster.link(node_id, Lane.MAIN)
+        if link.current is not None:
+            return link.current
+        oldest = min(batch.created_at for batch in batches)
+        age_s = asyncio.get_running_loop().time() - oldest
+        left_s = max(self._config.delivery_timeout_ms / 1000 - age_s, 0.0)
+        try:
+            async with asyncio.timeout(min(left_s, self._config.request_timeout_ms / 1000)):
+                return await link.connection()
+        except TimeoutError:
+            raise RequestTimeoutError(f"broker {node_id} cannot be reached in time") from None
 
     def _topic_ids(self, batches: list[ProducerBatch]) -> dict[str, bytes | None]:
         """Their topics' ids, as far as the broker told us.

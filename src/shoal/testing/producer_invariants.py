@@ -141,6 +141,8 @@ class Deliveries:
         for offset, value in enumerate(known):
             now = there[offset] if offset < len(there) else None
             demand(now == value, "C10", f"{tp} had {value!r} at {offset}, now {now!r}")
+        is_whole = not there or there[-1] != HOLE
+        demand(is_whole, "C10", f"{tp} ends in a hole at {len(there) - 1}, and nothing follows")
         for value in there[len(known) :]:
             if value == HOLE:
                 known.append(value)

@@ -29,7 +29,7 @@ from shoal.testing.simulated_wire import HOST, SENDING_PORT
 from shoal.testing.virtual_loop import VirtualLoop
 from shoal.types import TopicPartition
 
-_SLACK_MS: Final = 3_000
+_SLACK_MS: Final = 2_000
 """Beside its own timeouts: the sender looks at old batches once a second."""
 _UNSETTLED_MAX: Final = 400
 _RECORDS_AT_ONCE: Final = 6
@@ -195,9 +195,12 @@ class SimulatedProducer:
         if self._random.random() < self.settings.prebuilt_share:
             self._send_prebuilt(producer, topic)
             return
+        # Half of all users keep to one partition for a while, so that batches of it queue up.
+        count = producer._partition_counts[topic]
+        partition = self._random.randrange(count) if self._random.random() < 0.5 else None
         for _ in range(1 + self._random.randrange(_RECORDS_AT_ONCE)):
             key = None if self._random.random() < 0.5 else str(self._random.randrange(8))
-            self._send(producer, topic, key)
+            self._send(producer, topic, key, partition)
 
     def _send(
         self, producer: _VirtualProducer, topic: str, key: str | None, partition: int | None = None

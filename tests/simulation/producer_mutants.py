@@ -1,0 +1,171 @@
+"""Bugs on purpose on the way of a record into the log: the producer's, the broker's, the log's.
+
+As in ``mutants.py``; these are looked for by simulations of producers. Whatever such a simulation
+found in the real code is here too.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import Mutant
+
+SENDING = "shoal/client/sending.py"
+QUEUE = "shoal/client/partition_queue.py"
+PRODUCERS = "shoal/log/producers.py"
+PARTITION = "shoal/log/partition.py"
+
+PRODUCER_MUTANTS = (
+    # --- the producer: order and numbers ---------------------------------------------------------
+    Mutant(
+        "a retry gets another sequence",
+        QUEUE,
+        "if self.producer is not None and batch.base_sequence == NO_SEQUENCE:",
+        "if self.producer is not None:",
+    ),
+    Mutant(
+        "what may be stored is numbered anew",
+        QUEUE,
+        "lost = [batch for batch in self.waiting if batch.copies]",
+        "lost = [batch for batch in self.waiting if not isinstance(batch.copies, int)]\n"
+        "        for batch in self.waiting:\n"
+        "            batch.copies = 0",
+    ),
+    Mutant(
+        "the next epoch goes on counting",
+        QUEUE,
+        "        self.next_sequence = 0\n        self.sequence_is_broken = False\n        self",
+        "        self.sequence_is_broken = False\n        self",
+    ),
+    Mutant(
+        "a broken sequence starts over in the same epoch",
+        QUEUE,
+        "(producer_id, epoch + 1) if epoch",
+        "(producer_id, epoch) if epoch",
+    ),
+    Mutant(
+        "the first batch may be overtaken",
+        SENDING,
+        "(queue.is_recovering or not queue.is_known)",
+        "queue.is_recovering",
+    ),
+    Mutant(
+        "a failed batch is overtaken by what waits",
+        QUEUE,
+        "self.waiting.extendleft(reversed(self.failed))",
+        "self.waiting.extend(self.failed)",
+    ),
+    Mutant(
+        "without idempotence a partition has several batches under way",
+        SENDING,
+        "config.max_in_flight_requests_per_connection if config.is_idempotent else 1",
+        "config.max_in_flight_requests_per_connection",
+    ),
+    Mutant(
+        "a partition recovers before all answers are in",
+        SENDING,
+        "            if queue.is_recovering and not queue.in_flight:",
+        "            if queue.is_recovering:",
+    ),
+    Mutant(
+        "the halves of a batch start at the same sequence",
+        QUEUE,
+        "                sequence = (sequence + part.record_count) % _SEQUENCES\n",
+        "",
+    ),
+    # --- the producer: what it says --------------------------------------------------------------
+    Mutant(
+        "a lost answer is an acknowledgement",
+        SENDING,
+        """            self._cluster.mark_stale()
+            for batch in batches:
+                self._failed(batch, error)""",
+        """            self._cluster.mark_stale()
+            for batch in batches:
+                self._acknowledged(batch, 0, None)""",
+    ),
+    Mutant(
+        "the offset of a batch is told for its neighbour",
+        SENDING,
+        "if index == batch.tp.partition\n",
+        "if index is not None\n",
+    ),
+    Mutant(
+        "a batch that expires is forgotten",
+        SENDING,
+        "                late.append(batch)\n",
+        "                late = late[:]\n",
+    ),
+    Mutant(
+        "a topic that was deleted is a KeyError",
+        SENDING,
+        "            if batch.tp.topic not in topics:",
+        "            if False:",
+    ),
+    # --- the log: who sent what ------------------------------------------------------------------
+    Mutant(
+        "a batch that is there is appended again",
+        PRODUCERS,
+        "                    return batch\n",
+        "                    return None\n",
+    ),
+    Mutant(
+        "a batch may leave a gap",
+        PRODUCERS,
+        "                return None\n            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "                return None\n            return None",
+    ),
+    Mutant(
+        "an old epoch is as good as the new one",
+        PRODUCERS,
+        "            return ErrorCode.INVALID_PRODUCER_EPOCH",
+        "            return None",
+    ),
+    Mutant(
+        "producers are forgotten by a restart",
+        "shoal/log/snapshots.py",
+        "                producers.note(header, header.last_offset)",
+        "                pass",
+    ),
+    Mutant(
+        "a snapshot of lost batches is believed",
+        "shoal/log/loading.py",
+        "            limit = min(limit, max(self.known.recovery_point, segments[0].base_offset))",
+        "            limit = 1 << 60",
+    ),
+    Mutant(
+        "a producer id is given out twice",
+        "shoal/broker/changes.py",
+        'await self.commit([{"kind": "producer_ids", "next": end}])',
+        "pass",
+    ),
+    # --- the log: what is stored -----------------------------------------------------------------
+    Mutant(
+        "records are acknowledged before they are stored",
+        "shoal/log/durability.py",
+        "        if log.high_watermark >= end_offset:\n            if",
+        "        if True:\n            if",
+    ),
+    Mutant(
+        "a retry is acknowledged before its first copy is stored",
+        "shoal/log/results.py",
+        "        return self.last_offset + 1",
+        "        return 0 if self.duplicate else self.last_offset + 1",
+    ),
+    Mutant(
+        "a sync that failed is believed",
+        PARTITION,
+        "        if error is not None:\n            self.fence(",
+        "        if False:\n            self.fence(",
+    ),
+    Mutant(
+        "a new segment's name is not synced",
+        PARTITION,
+        "self.unsynced.add(files=index_files, directories=[self.directory])",
+        "self.unsynced.add(files=index_files)",
+    ),
+    Mutant(
+        "an empty segment makes a hole of the end before it",
+        "shoal/log/loading.py",
+        "            if found.end_position or found.bad:\n",
+        "            if True:\n",
+    ),
+)
