@@ -25,8 +25,8 @@ from shoal.wire.apis.list_partition_reassignments import ListPartitionReassignme
 from shoal.wire.apis.list_transactions import ListTransactionsRequest
 from shoal.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from shoal.wire.apis.update_features import UpdateFeaturesRequest
+from tests.broker.asking import commit, produce
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.test_protocol import commit, produce
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -18,8 +18,8 @@ from shoal.log.jobs import Job
 from shoal.testing.broker import Broker
 from shoal.wire.apis.delete_records import DeleteRecordsRequest
 from shoal.wire.apis.list_offsets import ListOffsetsRequest
+from tests.broker.asking import produce
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.test_protocol import produce
 
 EARLIEST = -2
 

@@ -22,9 +22,9 @@ from shoal.testing.broker import Broker
 from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.registry import API
 from shoal.wire.frames import encode_request
+from tests.broker.asking import produce
 from tests.broker.messages import minimal
 from tests.broker.raw_client import RawClient, batch
-from tests.broker.test_protocol import produce
 
 PAIRS = [
     (key, version)

@@ -13,8 +13,8 @@ from shoal.errors import ErrorCode
 from shoal.testing.broker import Broker
 from shoal.wire.apis.produce import ProduceRequest
 from shoal.wire.frames import decode_request_header, encode_request
+from tests.broker.asking import fetch, topic_id
 from tests.broker.raw_client import RawClient, batch, values_of
-from tests.broker.test_protocol import fetch, topic_id
 
 VERSIONS = [3, 7, 8, 9, 11, 12, 13]
 QUICK_VERSIONS = [7, 8, 9, 11, 12, 13]

@@ -203,8 +203,8 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
 
 
 def test_tls_serves_large_replies_and_large_requests(certificates):
+    from tests.broker.asking import fetch, produce
     from tests.broker.raw_client import batch, values_of
-    from tests.broker.test_protocol import fetch, produce
 
     context = client_context(certificates)
     with (

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from shoal.wire.apis.metadata import MetadataRequest
+from tests.broker.asking import fetch, produce
 from tests.broker.raw_client import RawClient, batch, values_of
-from tests.broker.test_protocol import fetch, produce
 
 pytestmark = pytest.mark.slow
 ALL = MetadataRequest(topics=None)
@@ -106,7 +106,7 @@ def test_a_signal_stops_cleanly_and_the_next_start_scans_nothing(tmp_path, numbe
 
 
 def test_a_clean_stop_does_not_wait_for_long_polls(tmp_path):
-    from tests.broker.test_protocol import fetch_request
+    from tests.broker.asking import fetch_request
 
     with serving(tmp_path) as (process, port), RawClient(port) as client:
         client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="t")]))

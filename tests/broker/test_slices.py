@@ -22,8 +22,9 @@ from shoal.wire.apis.list_offsets import ListOffsetsRequest
 from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.offset_commit import OffsetCommitRequest
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest
-from tests.broker.raw_client import RawClient, batch
-from tests.broker.test_protocol import produce
+from shoal.wire.apis.produce import ProduceRequest
+from tests.broker.asking import fetch, produce
+from tests.broker.raw_client import RawClient, batch, values_of
 
 WIDE = 1_500
 
@@ -144,6 +145,54 @@ def test_a_large_commit_is_decided_in_parts_and_answered_in_order(wide_broker, r
     (topic,) = raw.ask(OffsetFetchRequest(group_id="g", topics=None), 7).topics
     assert {each.committed_offset for each in topic.partitions} == {7}
     assert len(topic.partitions) == WIDE
+
+
+def test_who_comes_behind_a_large_request_waits_for_it(wide_broker, raw):
+    def request(offset: int, indexes: range) -> OffsetCommitRequest:
+        partitions = [
+            OffsetCommitRequest.Partition(
+                partition_index=n, committed_offset=offset, committed_metadata=""
+            )
+            for n in indexes
+        ]
+        topic = OffsetCommitRequest.Topic(name="wide", partitions=partitions)
+        return OffsetCommitRequest(group_id="ordered", member_id="", topics=[topic])
+
+    raw.send(request(7, range(WIDE)), 8)
+    raw.send(request(8, range(WIDE - 5, WIDE)), 8)
+    for _ in range(2):
+        assert {each.error_code for each in raw.receive(8, 8).topics[0].partitions} == {0}
+    (topic,) = raw.ask(OffsetFetchRequest(group_id="ordered", topics=None), 7).topics
+    found = {each.partition_index: each.committed_offset for each in topic.partitions}
+    assert [found[n] for n in (0, WIDE - 6, WIDE - 5, WIDE - 1)] == [7, 7, 8, 8]
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_a_produce_to_many_partitions_pauses_and_keeps_its_batches(wide_broker, raw, acks):
+    def request(sign: bytes, indexes: range) -> ProduceRequest:
+        data = [
+            ProduceRequest.PartitionProduceData(index=n, records=batch(sign * 50 + b"%d" % n))
+            for n in indexes
+        ]
+        topic = ProduceRequest.TopicProduceData(name="wide", partition_data=data)
+        return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+    before = pauses(wide_broker, "Produce")
+    indexes = range(100 + acks, 300 + acks)
+    raw.send(request(b"a", indexes), 9)
+    raw.send(request(b"b", indexes), 9)  # into the same buffer, while the first pauses
+    if acks:
+        for _ in range(2):
+            (topic,) = raw.receive(0, 9).responses
+            assert {each.error_code for each in topic.partition_responses} == {0}
+    else:
+        raw.ask(MetadataRequest(topics=[]))
+    assert pauses(wide_broker, "Produce") - before >= 2 * 150
+    with RawClient(wide_broker.port) as other:
+        for n in (indexes[0], indexes[19], indexes[20], indexes[-1]):
+            found = fetch(other, "wide", 0, partition=n)
+            values = values_of(found.records)[-2:]
+            assert values == [b"a" * 50 + b"%d" % n, b"b" * 50 + b"%d" % n]
 
 
 def test_many_groups_are_asked_with_pauses(wide_broker, raw):

@@ -14,8 +14,8 @@ from shoal.wire.apis.join_group import JoinGroupRequest
 from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.offset_commit import OffsetCommitRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
+from tests.broker.asking import commit, fetch, list_offset, produce
 from tests.broker.raw_client import RawClient, batch, values_of
-from tests.broker.test_protocol import commit, fetch, list_offset, produce
 
 ALL = MetadataRequest(topics=None)
 
@@ -69,7 +69,7 @@ def test_a_delayed_request_is_handled_later_and_nothing_is_lost(shoal_broker):
     shoal_broker.create_topic("t")
     shoal_broker.delay("Produce", 0.05)
     with RawClient(shoal_broker.port) as slow, RawClient(shoal_broker.port) as quick:
-        from tests.broker.test_protocol import ProduceRequest
+        from shoal.wire.apis.produce import ProduceRequest
 
         data = ProduceRequest.PartitionProduceData(index=0, records=batch(b"slow"))
         topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])

@@ -371,7 +371,8 @@ class Broker:
             self.partitions.reconfigure()
 
     def _forget_topics(self, names: set[str]) -> Iterator[None]:
-        """Positions in logs that are gone go, too; with a pause after each coordinator."""
+        """Files of logs and positions in them go, too; with pauses."""
+        yield from self.partitions.clear_away()
         if self._groups is not None:
             yield from self._groups.topics_deleted(names)
 

@@ -105,6 +105,7 @@ class Connection:
         "_dirty",
         "_filled",
         "_frame_started",
+        "_held",
         "_host",
         "_out",
         "_parked",
@@ -165,6 +166,7 @@ class Connection:
         self._reading = False
         self._writing = False
         self._parked = False
+        self._held = False
         self._closing = False
         self._read_wants_write = False
         self._dirty = False
@@ -322,6 +324,7 @@ class Connection:
             frames += 1
             if (
                 frames > _FRAMES_PER_TURN
+                or self._held
                 or len(waiting) >= host.in_flight_requests_max
                 or out.size_bytes > host.out_pending_max_bytes
             ):
@@ -374,7 +377,8 @@ class Connection:
         if self.is_closed or self._closing or not self._parked:
             return
         if (
-            len(self._waiting) >= self._host.in_flight_requests_max
+            self._held
+            or len(self._waiting) >= self._host.in_flight_requests_max
             or self._out.size_bytes > self._host.out_pending_max_bytes
         ):
             return
@@ -390,9 +394,14 @@ class Connection:
         if self._out and not self._writing:
             self.flush()
 
-    @property
-    def is_parked(self) -> bool:
-        return self._parked
+    def hold(self) -> None:
+        """Begin no further request: one of this client goes on later, and it comes first."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        if self._parked:
+            self._host.loop.call_soon(self.unpark)
 
     # --- replies ------------------------------------------------------------------------------
 

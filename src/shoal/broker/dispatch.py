@@ -16,7 +16,7 @@ from importlib import import_module
 from inspect import iscoroutinefunction, isgeneratorfunction
 from struct import Struct
 from time import perf_counter
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal.broker.connection import Connection, Exchange
@@ -244,6 +244,7 @@ class Dispatch:
             call.connection.close()
             return
         if api.is_async:
+            call.connection.hold()
             self._broker.spawn(self._run_async(call, api, request))
             return
         if api.is_sliced:
@@ -256,6 +257,10 @@ class Dispatch:
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
             response = self._failure(api, request, call)
+        if isinstance(response, GeneratorType):
+            self._run_slice(call, api, request, response, call.started)
+            self._broker.counters.requests[api.name] += 1
+            return
         if response is NO_REPLY:
             call.send(())
         elif response is not None:
@@ -280,9 +285,13 @@ class Dispatch:
             counters.slices[api.name] += 1
             counters.loop_held(api.name, perf_counter() - began)
             call.is_large = True
+            call.connection.hold()
             self._broker.loop.call_soon(self._go_on, call, api, request, steps)
             return
-        if response is not None:
+        call.connection.release()
+        if response is NO_REPLY:
+            call.send(())
+        elif response is not None:
             call.answer(response)
         counters.loop_held(api.name, perf_counter() - began)
 
@@ -300,6 +309,8 @@ class Dispatch:
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
             response = self._failure(api, request, call)
+        finally:
+            call.connection.release()
         self._broker.counters.requests[api.name] += 1
         if response is not None:
             call.answer(response)

@@ -42,6 +42,7 @@ logger = logging.getLogger("shoal.broker.groups")
 _LOAD_BYTES = 256 << 10
 _RETRY_LOAD_SECONDS = 1.0
 _REPLIES_AT_ONCE = 200
+_TOMBSTONES_AT_ONCE = 200
 # Of a batch's header. A journal may consist of a million batches of one commit each.
 _SIZE_AND_ATTRIBUTES = Struct(">8x i 9x h")
 # The bits of a transaction and of its end.
@@ -104,8 +105,20 @@ class Shard:
         while (deadline := self.coordinator.next_deadline()) is not None and deadline <= now_ms:
             self._settle(self.coordinator.tick(now_ms))
 
-    def topics_deleted(self, names: set[str]) -> None:
-        self._settle(self.coordinator.topics_deleted(names, self._now_ms()))
+    def topics_deleted(self, names: set[str]) -> Iterator[None]:
+        """Forget positions in them; pauses after each group, and within one that has many."""
+        for group_id in self.coordinator.groups_with_offsets():
+            left = True
+            while left:
+                decision = self.coordinator.topics_deleted(
+                    names, self._now_ms(), group_id=group_id, limit=_TOMBSTONES_AT_ONCE
+                )
+                before = self.partition.log.end_offset
+                self._settle(decision)
+                # What cannot be written now is forgotten when it is loaded again, or expires.
+                is_written = self.partition.log.end_offset > before
+                left = is_written and len(decision.journal) == _TOMBSTONES_AT_ONCE
+                yield
 
     def _settle(self, decision: Decision) -> None:
         if decision.journal:
@@ -300,9 +313,8 @@ class Groups:
 
     def topics_deleted(self, names: set[str]) -> Iterator[None]:
         for shard in list(self.shards.values()):
-            shard.topics_deleted(names)
+            yield from shard.topics_deleted(names)
             self._arm(shard)
-            yield
 
     # --- time -----------------------------------------------------------------------------
 

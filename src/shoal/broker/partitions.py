@@ -7,7 +7,7 @@ empty partition, and its log is made by the first request that needs it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from shoal.broker.counters import Counters
@@ -58,6 +58,8 @@ class Partition:
         return result
 
     def _on_advance(self, log: PartitionLog) -> None:
+        if log.closed:
+            return
         if log.fenced is not None:
             logger.error("%s takes no more records: %s", self.topic_partition, log.fenced)
             self._waiting.disturb(self.topic_partition)
@@ -98,6 +100,9 @@ class Partitions:
         self._now_ms = now_ms
         self._in_background = in_background
         self._open: dict[tuple[str, int], Partition] = {}
+        # Deleted, their directories still in place; and moved away, not removed yet.
+        self._dropped: dict[TopicPartition, None] = {}
+        self._buried: list[str] = []
         for log in directory.partitions.values():
             self._adopt(log)
 
@@ -138,6 +143,8 @@ class Partitions:
         if found is not None:
             return found
         topic_partition = TopicPartition(topic.name, index)
+        if topic_partition in self._dropped:
+            self._bury(topic_partition)
         try:
             log = self.directory.create(
                 topic_partition,
@@ -172,22 +179,35 @@ class Partitions:
                 partition.log.config = self._log_config(owner)
 
     def delete(self, topic: Topic) -> None:
-        """Take a deleted topic's logs away; their files are removed in the background."""
+        """Take a deleted topic's logs out of use; ``clear_away`` does the rest."""
         keys = [(topic.name, index) for index in range(topic.partition_count)]
         self._drop([self._open.pop(key) for key in keys if key in self._open])
 
     def _drop(self, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._syncer.forget(partition.log)
-        if partitions:
-            try:
-                remove = self.directory.delete(*(each.topic_partition for each in partitions))
-            except OSError as error:
-                logger.error("cannot delete %s: %s", partitions[0].topic_partition, error)
-            else:
-                self._in_background(remove)
-        for partition in partitions:
+            self.directory.take_out(partition.topic_partition)
+            self._dropped[partition.topic_partition] = None
             self._waiting.disturb(partition.topic_partition)
+
+    def clear_away(self) -> Iterator[None]:
+        """Move away the files of deleted topics, with pauses; they are removed in the background.
+
+        Should somebody need the place of one before its turn, ``get`` moves that one first.
+        """
+        while self._dropped:
+            self._bury(next(iter(self._dropped)))
+            yield
+        if self._buried:
+            self._in_background(self.directory.removal(self._buried))
+            self._buried = []
+
+    def _bury(self, topic_partition: TopicPartition) -> None:
+        del self._dropped[topic_partition]
+        try:
+            self._buried.append(self.directory.bury(topic_partition))
+        except OSError as error:
+            logger.error("cannot delete %s: %s", topic_partition, error)
 
     def drop_strangers(self) -> None:
         """Remove logs of topics that were deleted just before a crash, or made anew since."""
@@ -202,6 +222,8 @@ class Partitions:
             del self._open[key]
             strangers.append(partition)
         self._drop(strangers)
+        for _ in self.clear_away():
+            pass
 
 
 def log_config(catalogue: Catalogue, topic: Topic) -> LogConfig:

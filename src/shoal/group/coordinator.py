@@ -209,15 +209,27 @@ class Coordinator:
         draft.write(TransactionMarker(producer_id, producer_epoch, commit))
         return self._decide(draft)
 
-    def topics_deleted(self, names: Collection[str], now_ms: int) -> Decision:
-        """Positions in a log that is gone must not survive into one that has its name."""
+    def groups_with_offsets(self) -> list[str]:
+        return list(self._shard.offsets.groups())
+
+    def topics_deleted(
+        self,
+        names: Collection[str],
+        now_ms: int,
+        *,
+        group_id: str | None = None,
+        limit: int | None = None,
+    ) -> Decision:
+        """Positions in a log that is gone must not survive into one that has its name.
+
+        With a group and a limit, so many of that group: ask again until fewer are decided.
+        """
         draft = self._draft(now_ms)
-        for group_id in self._shard.offsets.groups():
-            draft.write_all(
-                offset_requests.tombstones(
-                    self._shard.offsets, group_id, wanted=lambda tp: tp.topic in names
-                )
+        for each in self.groups_with_offsets() if group_id is None else [group_id]:
+            gone = offset_requests.tombstones(
+                self._shard.offsets, each, wanted=lambda tp: tp.topic in names, limit=limit
             )
+            draft.write_all(gone)
         return self._decide(draft)
 
     def append_failed(self, decision: Decision, error: ErrorCode, now_ms: int) -> Decision:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from shoal.wire.offsets_topic import (
@@ -29,6 +31,7 @@ from shoal.wire.offsets_topic import (
     encode_value,
 )
 
+_PARTITION: Final = Struct(">i")
 TEXT_BYTES_MAX: Final = 32_767
 """No text of a record is longer. Requests may carry longer ones; they must be refused before a
 record is made of them."""
@@ -232,9 +235,13 @@ def _member_record(each: GroupMetadataValue.MemberMetadata) -> MemberRecord:
 
 
 def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
-    return encode_key(
-        OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
-    )
+    return _before_partition(record.group_id, record.topic) + _PARTITION.pack(record.partition)
+
+
+@lru_cache(maxsize=256)
+def _before_partition(group_id: str, topic: str) -> bytes:
+    """The keys of a group's thousands of partitions differ in their last bytes alone."""
+    return encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=0))[: -_PARTITION.size]
 
 
 def _offset_value(record: OffsetRecord) -> bytes:

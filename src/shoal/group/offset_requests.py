@@ -8,6 +8,7 @@ has the same property; what is read twice then was read before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from shoal.errors import ErrorCode
 from shoal.group.decision import Caller, Draft, EventKind, GroupEvent
@@ -176,10 +177,14 @@ def _holds(store: OffsetStore, group_id: str, tp: TopicPartition) -> bool:
 
 
 def tombstones(
-    store: OffsetStore, group_id: str, wanted: Callable[[TopicPartition], bool] = lambda _: True
+    store: OffsetStore,
+    group_id: str,
+    wanted: Callable[[TopicPartition], bool] = lambda _: True,
+    limit: int | None = None,
 ) -> list[OffsetTombstone]:
-    """For every position of a group, stored or staged, one."""
-    return [OffsetTombstone(group_id, *tp) for tp in store.partitions_of(group_id) if wanted(tp)]
+    """For every position of a group, stored or staged, one; so many at most."""
+    gone = (OffsetTombstone(group_id, *tp) for tp in store.partitions_of(group_id) if wanted(tp))
+    return list(islice(gone, limit))
 
 
 # --- Expiry ------------------------------------------------------------------------------------

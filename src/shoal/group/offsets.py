@@ -111,14 +111,16 @@ class OffsetStore:
 
     def partitions_of(self, group_id: str) -> Iterator[TopicPartition]:
         """Every partition of a group with a position, stored or staged, once."""
-        seen = {
-            TopicPartition(topic, partition): None
-            for topic, partitions in self.by_topic(group_id).items()
-            for partition in partitions
-        }
+        stored = self.by_topic(group_id)
+        for topic, partitions in stored.items():
+            for partition in partitions:
+                yield TopicPartition(topic, partition)
+        staged: dict[TopicPartition, None] = {}
         for producer_id in self._open.get(group_id, ()):
-            seen.update(dict.fromkeys(self._pending[producer_id][group_id]))
-        return iter(seen)
+            staged.update(dict.fromkeys(self._pending[producer_id][group_id]))
+        for tp in staged:
+            if tp.partition not in stored.get(tp.topic, ()):
+                yield tp
 
     def groups(self) -> Iterator[str]:
         """Every group with a position, stored or staged."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -42,6 +42,7 @@ from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
 from shoal.log.partition import PartitionLog
+from shoal.log.reporting import tell
 from shoal.log.reserve import Reserve
 from shoal.types import TopicPartition
 
@@ -253,28 +254,7 @@ class LogDirectory:
 
     def _tell(self, report: RecoveryReport) -> None:
         self.reports.append(report)
-        for cut in report.cuts:
-            logger.error(
-                "%s: cut %d bytes at %d of %s (%s); kept in %s",
-                report.topic_partition,
-                cut.size_bytes,
-                cut.position,
-                cut.path,
-                cut.reason,
-                cut.quarantine or "no file, they were zeros",
-            )
-        for bad in report.corrupt:
-            logger.error(
-                "%s: offsets %d to %d are corrupt (%s), bytes %d to %d of segment %d; "
-                "nothing was deleted, run `shoal log verify`",
-                report.topic_partition,
-                bad.start_offset,
-                bad.end_offset,
-                bad.reason,
-                bad.position,
-                bad.end_position,
-                bad.segment_base,
-            )
+        tell(report)
 
     # Partitions
 
@@ -316,7 +296,30 @@ class LogDirectory:
 
         Readers with an open slice go on undisturbed.
         """
-        doomed = [self._take_out(tp) for tp in topic_partitions]
+        self.take_out(*topic_partitions)
+        return self.removal([self.bury(tp) for tp in topic_partitions])
+
+    def take_out(self, *topic_partitions: TopicPartition) -> None:
+        """Serve them no more; their directories are where they were until ``bury``."""
+        for tp in topic_partitions:
+            log = self.partitions.pop(tp)
+            log.closed = True
+            log.fence(f"{tp} was deleted")
+
+    def bury(self, topic_partition: TopicPartition) -> str:
+        """Make room for a new partition of this name; returns the name of what is to be removed.
+
+        Kafka's way: under a name that no partition can have, so that a crash cannot revive it.
+        """
+        name = directory_name(topic_partition)
+        doomed = f"{name}.{uuid4().hex}-delete"
+        if len(doomed) > 255:
+            doomed = f"{uuid4().hex}-delete"
+        self.disk.rename(name, doomed)
+        return doomed
+
+    def removal(self, doomed: Sequence[str]) -> Callable[[], None]:
+        """The work that removes what was buried, for any thread."""
         contents = self._checkpoint_contents()
 
         def run() -> None:
@@ -325,18 +328,6 @@ class LogDirectory:
             remove_trees(self.disk, doomed)
 
         return run
-
-    def _take_out(self, topic_partition: TopicPartition) -> str:
-        log = self.partitions.pop(topic_partition)
-        log.fence(f"{topic_partition} was deleted")
-        log.closed = True
-        name = directory_name(topic_partition)
-        # Kafka's way: under a name that no partition can have, so that a crash cannot revive it.
-        doomed = f"{name}.{uuid4().hex}-delete"
-        if len(doomed) > 255:
-            doomed = f"{uuid4().hex}-delete"
-        self.disk.rename(name, doomed)
-        return doomed
 
     def reopen(self, topic_partition: TopicPartition, *, now_ms: int) -> PartitionLog:
         """Open a fenced or offline partition anew, with a scan of all that was not synced."""

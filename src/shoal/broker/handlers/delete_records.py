@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from shoal.broker.slices import Turns
 from shoal.errors import ErrorCode
 from shoal.wire.apis.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -24,13 +25,14 @@ _Result = DeleteRecordsResponse.PartitionResult
 async def handle(
     broker: Broker, call: Call, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    results = [
-        DeleteRecordsResponse.TopicResult(
-            name=topic.name,
-            partitions=[_delete(broker, topic.name, wanted) for wanted in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+    turns = Turns()
+    results = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            await turns.pause()
+            partitions.append(_delete(broker, topic.name, wanted))
+        results.append(DeleteRecordsResponse.TopicResult(name=topic.name, partitions=partitions))
     raised = [each for topic in results for each in topic.partitions if not each.error_code]
     if raised:
         try:
@@ -39,13 +41,13 @@ async def handle(
             logger.error("the starts of logs cannot be stored: %s", error)
             for each in raised:
                 each.low_watermark, each.error_code = -1, ErrorCode.KAFKA_STORAGE_ERROR
-    for topic in results:
-        count = sum(not each.error_code for each in topic.partitions)
+    for result in results:
+        count = sum(not each.error_code for each in result.partitions)
         if count:
             broker.audit(
                 "records deleted",
                 user=call.session.principal,
-                topic=topic.name,
+                topic=result.name,
                 partitions=count,
             )
     return DeleteRecordsResponse(topics=results)
@@ -60,11 +62,13 @@ def _delete(broker: Broker, name: str, wanted: DeleteRecordsRequest.Partition) -
         return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if "delete" not in broker.catalogue.config(topic, "cleanup.policy"):
         return _refused(index, ErrorCode.POLICY_VIOLATION)
-    partition = broker.partitions.get(topic, index)
+    partition = broker.partitions.find(topic, index)
     if isinstance(partition, ErrorCode):
         return _refused(index, partition)
-    if wanted.offset < -1:
+    if wanted.offset < -1 or (partition is None and wanted.offset > 0):
         return _refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if partition is None:
+        return _Result(partition_index=index, low_watermark=0)
     error = partition.log.delete_records(None if wanted.offset == -1 else wanted.offset)
     if error is not ErrorCode.NONE:
         return _refused(index, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from shoal.errors import ErrorCode
@@ -17,16 +18,17 @@ _Answer = DescribeProducersResponse.PartitionResponse
 
 def handle(
     broker: Broker, call: Call, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponse.TopicResponse(
-                name=topic.name,
-                partitions=[_describe(broker, topic.name, i) for i in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Generator[None, None, DescribeProducersResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(_describe(broker, topic.name, index))
+            yield
+        topics.append(
+            DescribeProducersResponse.TopicResponse(name=topic.name, partitions=partitions)
+        )
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(broker: Broker, name: str, index: int) -> _Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from shoal.broker.partitions import epoch_fault
@@ -22,16 +23,19 @@ def handle(
     broker: Broker,
     call: Call,
     request: OffsetForLeaderEpochRequest,
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            partitions.append(_look_up(broker, topic.topic, wanted))
+            yield
+        topics.append(
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_look_up(broker, topic.topic, wanted) for wanted in topic.partitions],
+                topic=topic.topic, partitions=partitions
             )
-            for topic in request.topics
-        ]
-    )
+        )
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _look_up(

@@ -1,13 +1,14 @@
 """Produce: append batches, and answer when they are stored.
 
-The batches are views of the connection's buffer and are written before this returns; only the
-acknowledgement waits. With acks=0 nothing is answered; an error then closes the connection,
-because there is no other way to tell.
+The batches are views of the connection's buffer and are written before this returns, but for
+those of a request with very many, which are copied; only the acknowledgement waits. With acks=0
+nothing is answered; an error then closes the connection, because there is no other way to tell.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.dispatch import NO_REPLY
 from shoal.broker.topics import Topic
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 _Partition = ProduceResponse.PartitionProduceResponse
+# So many are appended in one go, from where they were received. Each may have to make a log.
+_PARTITIONS_AT_ONCE: Final = 20
 
 
 class _Stores:
@@ -62,18 +65,38 @@ def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, call.api_version)
     if request.transactional_id is not None:
         return refuse(request, ErrorCode.INVALID_TXN_STATE, call.api_version)
+    steps = _append_all(broker, call, request)
+    if sum(len(topic.partition_data) for topic in request.topic_data) > _PARTITIONS_AT_ONCE:
+        return steps
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return finished.value
+
+
+def _append_all(
+    broker: Broker, call: Call, request: ProduceRequest
+) -> Generator[None, None, ProduceResponse | object | None]:
+    """Append batch after batch; pauses between them if they are many."""
     stores = _Stores(call)
     by_id = call.api_version >= 13
     failed = False
+    done = 0
     topics = []
     for wanted in request.topic_data:
         catalogue = broker.catalogue
         topic = catalogue.by_id(wanted.topic_id) if by_id else catalogue.get(wanted.name)
         partitions = []
         for data in wanted.partition_data:
+            if done == _PARTITIONS_AT_ONCE:
+                _keep(request)
+            if done >= _PARTITIONS_AT_ONCE:
+                yield
             result = _append(broker, topic, data, stores, by_id=by_id)
             failed = failed or result.error_code != 0
             partitions.append(result)
+            done += 1
         topics.append(
             ProduceResponse.TopicProduceResponse(
                 name=wanted.name, topic_id=wanted.topic_id, partition_responses=partitions
@@ -84,6 +107,16 @@ def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
             call.connection.close()
         return NO_REPLY
     return stores.finish(ProduceResponse(responses=topics))
+
+
+def _keep(request: ProduceRequest) -> None:
+    """Before the first pause: the buffer in which the batches lie belongs to the connection."""
+    left = -_PARTITIONS_AT_ONCE
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            left += 1
+            if left > 0 and data.records:
+                data.records = bytearray(data.records)
 
 
 def _append(
