@@ -13,7 +13,7 @@ import trustme
 
 from shoal.broker.config import Listener
 from shoal.testing.broker import Broker
-from tests.conformance.python_clients import Door
+from tests.conformance.client import Door
 from tests.conformance.table import TABLE_VARIABLE, write_table
 
 USER, PASSWORD = "ada", "correct horse"

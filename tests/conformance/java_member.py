@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.conformance.python_clients import Door
+from tests.conformance.client import Door
 from tests.peers.kafka import tool_command
 
 ASSIGNORS = {

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.python_clients import Door, Member, Offsets, Partitions
+from tests.conformance.client import Door, Member, Offsets, Partitions
 from tests.peers import need
 from tests.peers.clients import node_environment, npm_clients, run_node
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal import Admin, Consumer, Producer, TopicPartition
-from tests.conformance.python_clients import PARTITIONS, Door, Member, Offsets, Polling
+from tests.conformance.client import PARTITIONS, Door, Member, Offsets, Polling
 
 
 class Shoal:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.client import PARTITIONS, Client, Door, until
 from tests.conformance.node_clients import KAFKAJS, PLATFORMATIC, NodeClient
 from tests.conformance.own_client import Shoal
-from tests.conformance.python_clients import PARTITIONS, PYTHON_CLIENTS, Client, Door, until
+from tests.conformance.python_clients import PYTHON_CLIENTS
 
 pytestmark = [
     pytest.mark.slow,

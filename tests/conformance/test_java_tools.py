@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.client import Door, until
 from tests.conformance.java_member import java_member
-from tests.conformance.python_clients import Door, until
 from tests.peers import need
 from tests.peers.jars import java, kafka_jars
 from tests.peers.kafka import tool

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conformance.python_clients import Door, until
+from tests.conformance.client import Door, until
 from tests.peers import need
 from tests.peers.clients import kcat
 

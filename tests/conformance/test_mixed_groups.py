@@ -14,9 +14,10 @@ import pytest
 
 from shoal import Admin
 from shoal.testing.broker import Broker
+from tests.conformance.client import Door, Member, until
 from tests.conformance.java_member import java_member
 from tests.conformance.own_client import Shoal
-from tests.conformance.python_clients import PYTHON_CLIENTS, Door, Member, until
+from tests.conformance.python_clients import PYTHON_CLIENTS
 from tests.peers import need
 from tests.peers.jars import java, kafka_jars
 from tests.peers.kafka import ApacheKafka
