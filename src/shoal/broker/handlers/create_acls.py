@@ -20,7 +20,7 @@ def refuse(request: CreateAclsRequest, code: ErrorCode, version: int) -> CreateA
     return CreateAclsResponse(
         results=[
             CreateAclsResponse.AclCreationResult(
-                error_code=code, error_message="No Authorizer is configured on the broker"
+                error_code=code, error_message="No Authorizer is configured."
             )
             for _ in request.creations
         ]

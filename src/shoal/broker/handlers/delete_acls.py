@@ -20,7 +20,7 @@ def refuse(request: DeleteAclsRequest, code: ErrorCode, version: int) -> DeleteA
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsResponse.FilterResult(
-                error_code=code, error_message="No Authorizer is configured on the broker"
+                error_code=code, error_message="No Authorizer is configured."
             )
             for _ in request.filters
         ]
