@@ -1,9 +1,9 @@
 """Streams beside Spark's own Kafka connector: throughput, and how long a micro-batch takes.
 
 Throughput is that of a whole query, its start included; what a start costs has a row of its own. A
-micro-batch is timed by Spark itself (``triggerExecution`` in
-its progress), median over batches after a warm-up, each of the same number of new records. Same
-Spark, same broker, same run; ``spark_stream_kafka`` is the throughput with Apache Kafka as broker.
+micro-batch is timed by Spark itself (``triggerExecution`` in its progress), median over batches
+after a warm-up, each of the same number of new records. Same Spark, same broker, same run;
+``spark_stream_kafka`` is the throughput with Apache Kafka as the broker.
 """
 
 from __future__ import annotations

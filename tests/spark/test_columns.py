@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.columns import schema_ddl
+from shoal.spark.columns import schema_ddl, wanted_columns
 from shoal.spark.options import parse_source
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
@@ -38,3 +38,21 @@ def test_a_field_without_a_type_is_named() -> None:
     options = {**BASE, "valueFormat": "json", "valueSchema": "id"}
     with pytest.raises(ConfigError, match="no type for 'id'"):
         schema_ddl(parse_source(options, "batch"))
+
+
+@pytest.mark.spark
+def test_columns_that_do_not_exist_or_are_of_another_type_are_named() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    options = parse_source(BASE, "batch")
+
+    def wanted(name: str, kind: str) -> list[str]:
+        schema = types.StructType([types.StructField(name, getattr(types, kind)())])
+        return list(wanted_columns(schema, options))
+
+    assert wanted("offset", "LongType") == ["offset"]
+    with pytest.raises(ConfigError, match=r"no column 'headers' .set option includeHeaders"):
+        wanted("headers", "StringType")
+    with pytest.raises(ConfigError, match="column 'offset' is bigint, not string; cast it after"):
+        wanted("offset", "StringType")
+    with pytest.raises(ConfigError, match=r"'value' is binary, not string; .*valueFormat"):
+        wanted("value", "StringType")

@@ -232,3 +232,22 @@ def test_no_secret_shows_in_plans_event_log_or_checkpoint(
             shown.append(file.read_bytes().decode("utf-8", "replace"))
     assert len(shown) > 5
     assert not [text for text in shown if secret in text]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_wrong_options_end_the_query_with_our_words_last(
+    spark: SparkSession, topics: Topics, tmp_path: Path, once: bool
+) -> None:
+    """Spark 4.3 follows an error in ``streamReader`` with one of its own."""
+    frame = (
+        spark.readStream.format("shoal")
+        .option("kafka.bootstrap.servers", topics.bootstrap_servers)
+        .option("subscribe", topics.create())
+        .option("endingOffsets", "latest")
+        .load()
+    )
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = (writer.trigger(availableNow=True) if once else writer).start()
+    with pytest.raises(Exception, match="option endingOffsets is for a batch read only") as caught:
+        query.awaitTermination(PATIENCE_S)
+    assert "UnboundLocalError" not in str(caught.value)

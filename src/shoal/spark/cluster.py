@@ -20,7 +20,12 @@ from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_commi
 from shoal.client.ranges import RangeReader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
-from shoal.errors import ConfigError, OffsetRangeMissingError
+from shoal.errors import (
+    ConfigError,
+    ConnectionFailedError,
+    OffsetRangeMissingError,
+    RequestTimeoutError,
+)
 from shoal.spark.bounds import check_present
 from shoal.spark.decoding import as_columns
 from shoal.spark.options import SourceOptions
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-TIMEOUT_S: Final = 60.0
 PARTITIONS_AGE_S: Final = 1.0
 """How old the list of partitions may be: a new one is read at most this much later."""
 
@@ -53,7 +57,19 @@ class Connection:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the client's and wait for it."""
-        return self._engine.call(work)
+        try:
+            return self._engine.call(work)
+        except RequestTimeoutError as error:
+            if self._cluster.metadata.nodes:
+                raise
+            addresses = ",".join(f"{host}:{port}" for host, port in self._config.addresses())
+            raise ConnectionFailedError(
+                f"nobody answers at kafka.bootstrap.servers={addresses}: {error}"
+            ) from error
+
+    def deadline(self) -> Deadline:
+        """From now on, as long as the user wants to wait for an answer."""
+        return Deadline(self._config.default_api_timeout_ms / 1000)
 
     @property
     def admin_config(self) -> AdminConfig:
@@ -72,19 +88,19 @@ class Connection:
         """The first offset at or after a time, or an end (EARLIEST, LATEST), per partition."""
 
         async def ask() -> dict[TopicPartition, int | None]:
-            found = await list_offsets(self._cluster, wanted, Deadline(TIMEOUT_S))
+            found = await list_offsets(self._cluster, wanted, self.deadline())
             return {tp: None if one is None else one.offset for tp, one in found.items()}
 
-        return self._engine.call(ask())
+        return self.call(ask())
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic as they are now."""
 
         async def ask() -> int:
-            metadata = await self._cluster.topics([topic], Deadline(TIMEOUT_S))
+            metadata = await self._cluster.topics([topic], self.deadline())
             return len(metadata.topics[topic].partitions)
 
-        return [TopicPartition(topic, number) for number in range(self._engine.call(ask()))]
+        return [TopicPartition(topic, number) for number in range(self.call(ask()))]
 
     def produce(
         self,
@@ -101,7 +117,7 @@ class Connection:
         sent = [
             producer.send(topic, value, key, headers=headers) for key, value, headers in records
         ]
-        producer.flush(TIMEOUT_S)
+        producer.flush(self._config.default_api_timeout_ms / 1000)
         for future in sent:
             future.result(0)
 
@@ -159,7 +175,7 @@ class ClusterStock:
 
     async def _list(self) -> list[TopicPartition]:
         options, cluster = self._options, self._connection.cluster
-        deadline = Deadline(TIMEOUT_S)
+        deadline = self._connection.deadline()
 
         async def ask() -> list[TopicPartition]:
             wanted = options.topics
@@ -259,7 +275,7 @@ class ClusterGroup:
 
         async def ask() -> dict[TopicPartition, int]:
             found = await fetch_committed(
-                self._connection.cluster, self._group_id, wanted, Deadline(TIMEOUT_S)
+                self._connection.cluster, self._group_id, wanted, self._connection.deadline()
             )
             return {tp: one.offset for tp, one in found.items() if one is not None}
 
@@ -271,7 +287,7 @@ class ClusterGroup:
                 self._connection.cluster,
                 self._group_id,
                 {tp: OffsetAndMetadata(offset, "spark") for tp, offset in offsets.items()},
-                Deadline(TIMEOUT_S),
+                self._connection.deadline(),
             )
 
         self._connection.call(ask())
@@ -281,7 +297,7 @@ class ClusterGroup:
 
         async def ask() -> int:
             described = await describe_group(
-                self._connection.cluster, self._group_id, Deadline(TIMEOUT_S)
+                self._connection.cluster, self._group_id, self._connection.deadline()
             )
             return len(described.members)
 

@@ -68,10 +68,22 @@ def _split_top_level(text: str) -> list[str]:
 
 
 def wanted_columns(schema: StructType, options: SourceOptions) -> Sequence[str]:
-    """The names a read has to give, in the order of the schema; others are refused by name."""
+    """The names a read has to give, in the order of the schema.
+
+    Raises:
+        ConfigError: a column that does not exist, or is of another type than it says.
+    """
     allowed = set(TYPES) - (set() if options.include_headers else {"headers"})
-    for name in schema.names:
+    for field in schema:
+        name, kind = field.name, field.dataType.simpleString()
         if name not in allowed:
             advice = " (set option includeHeaders=true)" if name == "headers" else ""
             raise ConfigError(f"the source has no column {name!r}{advice}")
+        expected = TYPES[name].removesuffix(" NOT NULL")
+        is_typed = name == "value" and options.value_format != "binary"
+        if kind != expected and not is_typed:
+            advice = " (or set option valueFormat)" if name == "value" else ""
+            raise ConfigError(
+                f"column {name!r} is {expected}, not {kind}; cast it after reading{advice}"
+            )
     return list(schema.names)

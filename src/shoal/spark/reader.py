@@ -268,3 +268,23 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._commit_again_at = time.monotonic() + COMMIT_AGAIN_S
         else:
             self._committed.update(news)
+
+
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is not typed for us
+    """A stream whose options are wrong, as its first call says.
+
+    An error in ``streamReader`` itself is buried: Spark 4.3 then stops a reader it does not have,
+    and shows the error of that.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - as above
+        raise self._error

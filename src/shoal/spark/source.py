@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from shoal.errors import ConfigError
 from shoal.spark.columns import schema_ddl, wanted_columns
 from shoal.spark.options import Mode, SourceOptions, parse_source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from shoal.spark.reader import BatchReader, StreamReader
+    from shoal.spark.reader import BatchReader, RefusedStream, StreamReader
     from shoal.spark.writer import BatchWriter, StreamWriter
 
 
@@ -34,11 +35,14 @@ class ShoalDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         options = self._parse("batch")
         return BatchReader(options, list(wanted_columns(schema, options)), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        from shoal.spark.reader import StreamReader
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        from shoal.spark.reader import RefusedStream, StreamReader
 
-        options = self._parse("stream")
-        return StreamReader(options, list(wanted_columns(schema, options)), schema)
+        try:
+            options = self._parse("stream")
+            return StreamReader(options, list(wanted_columns(schema, options)), schema)
+        except ConfigError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from shoal.spark.writer import BatchWriter
