@@ -113,6 +113,23 @@ def test_a_schema_prunes_and_reorders_columns(spark: SparkSession, topics: Topic
     ]
 
 
+def test_the_format_is_found_without_registering_it(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create()
+    topics.write_numbers(topic, range(5))
+    other = spark.newSession()  # knows only what Spark finds in the environment
+    assert topics.read(other, subscribe=topic).count() == 5
+
+
+def test_columns_say_where_they_are_never_null(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create()
+    topics.write(topic, ODD_RECORDS)
+    frame = topics.read(spark, subscribe=topic, includeHeaders=True)
+    nullable = {field.name for field in frame.schema if field.nullable}
+    assert nullable == {"key", "value", "headers"}
+    assert frame.where("key is null").count() == sum(one[0] is None for one in ODD_RECORDS)
+    assert frame.where("timestamp is null or offset is null").count() == 0
+
+
 def test_tasks_are_packed_split_and_bounded(spark: SparkSession, topics: Topics) -> None:
     topic = topics.create(partitions=30)
     rows = topics.write_numbers(topic, range(300))

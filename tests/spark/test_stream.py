@@ -78,6 +78,19 @@ def test_a_limited_stream_reads_everything_once_in_portions(
     assert max(counts) <= 33  # each partition may round its share up
 
 
+def test_a_limit_in_bytes_reads_everything_once_in_portions(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    rows = topics.write_numbers(topic, range(200))
+    frame = topics.stream(
+        spark, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger=300
+    )
+    stream = Stream(frame, tmp_path)
+    assert stream.rows() == sorted(rows, key=lambda row: (row.partition, row.offset))
+    assert len(stream.batches) >= 3
+
+
 def test_the_group_equals_the_checkpoint_at_the_end_and_when_idle(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
