@@ -72,7 +72,7 @@ def throughput(
         runs = {
             form: partial(stream, spark, form, servers, f"s{partitions}", None) for form in sources
         }
-        took = in_turns(runs, 2)
+        took = in_turns(runs, 2, warm_ups=2)
         what = f"stream to noop, AvailableNow, {partitions} partitions{where}"
         add_rows(report, what, rows, took, goal)
 
