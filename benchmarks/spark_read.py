@@ -2,7 +2,7 @@
 
 100-byte values with keys, ``local[cores]``, warm. Batch reads to nowhere and into an aggregate,
 with 2, 12 and 200 partitions. The broker is ours, which keeps no task of the connector waiting at
-the end of its range; ``spark_read_kafka`` is the same with Apache Kafka, which does: the goals for 12
+the end of its range; ``spark_read_kafka`` is the same with Apache Kafka, which does: goals for 12
 and 200 partitions come from there. ``spark_files`` compares with our own read of segment files.
 """
 
