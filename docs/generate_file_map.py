@@ -17,6 +17,7 @@ PACKAGES = (
     "broker",
     "client",
     "spark",
+    "spark/history",
     "testing",
     "lab",
     "cli",
