@@ -107,13 +107,14 @@ def test_offsets_are_listed_by_end_and_time(admin, producer, topic):
     for spec in ("newest", -1):
         with pytest.raises(ValueError, match=str(spec)):
             admin.list_offsets({tp: spec})
-    with pytest.raises(RequestTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        admin.list_offsets({TopicPartition(topic, 9): "latest"}, timeout=0.3)
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        admin.list_offsets({TopicPartition(topic, 9): "latest"})
 
 
-def test_a_failure_is_told_once_however_many_attempts_were_nested(admin):
+def test_a_failure_is_told_once_however_many_attempts_were_nested(consumer):
+    one = consumer(allow_auto_create_topics=False)
     with pytest.raises(RequestTimeoutError) as caught:
-        admin.delete_records({TopicPartition("absent", 0): 1}, timeout=0.3)
+        one.end_offsets([TopicPartition("absent", 0)], timeout=0.3)
     assert str(caught.value).count("gave up after") == 1
     assert "topic 'absent'" in str(caught.value)
 

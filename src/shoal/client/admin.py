@@ -152,7 +152,14 @@ class Admin:
         """Per partition the offset at "earliest", "latest", "max_timestamp", or at or after a
         time in milliseconds; ``None`` if there is no such record."""
         specs = {tp: _spec(one) for tp, one in wanted.items()}
-        return self._call(lambda c, d: list_offsets(c, specs, d), timeout)
+
+        async def ask(
+            cluster: Cluster, deadline: Deadline
+        ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+            await topic_admin.need_partitions(cluster, specs, deadline)
+            return await list_offsets(cluster, specs, deadline)
+
+        return self._call(ask, timeout)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None

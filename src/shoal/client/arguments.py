@@ -109,9 +109,12 @@ def _range(name: str, value: Any) -> str | None:
 
 
 def _topics(name: str, value: Any) -> str | None:
-    if isinstance(value, str | re.Pattern):
+    if isinstance(value, re.Pattern):
         return None
-    wrong = _many(_string, "topics")(name, value)
+    names = [value] if isinstance(value, str) else value
+    wrong = _many(_string, "topics")(name, names)
+    if not wrong and "" in names:
+        return f"{name} must not name a topic ''"
     return wrong and f"{wrong}; or one name, or a compiled pattern"
 
 

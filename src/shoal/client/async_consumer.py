@@ -21,6 +21,7 @@ from shoal.client.engine import Engine
 from shoal.client.listening import RebalanceListener, intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
+from shoal.client.waking import close_unstarted
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -276,7 +277,10 @@ class AsyncConsumer:
             raise
 
     async def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        return await self._call(self._session.wakeups.interruptible(work))
+        try:
+            return await self._call(self._session.wakeups.interruptible(work))
+        finally:
+            close_unstarted(work)
 
     async def _drive(self, steps: Steps[T]) -> T | None:
         while True:

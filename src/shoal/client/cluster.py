@@ -37,10 +37,6 @@ T = TypeVar("T")
 RETRIED: Final = (RetriableError, ConnectionFailedError, RequestTimeoutError)
 
 
-class _GaveUpError(RequestTimeoutError):
-    """Names the last failure already: an attempt that itself repeats others has nothing to add."""
-
-
 class Cluster:
     """Shared by everything one client does. Lives on the engine's loop."""
 
@@ -113,9 +109,9 @@ class Cluster:
             except RETRIED as error:
                 pause_s = backoff.next_s()
                 if pause_s >= deadline.left_s:
-                    if deadline.timeout_s is None or isinstance(error, _GaveUpError):
+                    if deadline.timeout_s is None or _names_its_cause(error):
                         raise
-                    raise _GaveUpError(
+                    raise RequestTimeoutError(
                         f"gave up after {deadline.timeout_s:g} s; last failure: {error}"
                     ) from error
                 await asyncio.sleep(pause_s)
@@ -353,6 +349,11 @@ class Cluster:
         if self._keeper is not None:
             self._keeper.cancel()
         self._links.close()
+
+
+def _names_its_cause(error: Exception) -> bool:
+    """An attempt that itself repeated others has said what was the last to fail."""
+    return isinstance(error, RequestTimeoutError) and error.__cause__ is not None
 
 
 def _find_coordinator(version: int, group_id: str) -> FindCoordinatorRequest:

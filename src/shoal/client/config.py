@@ -155,6 +155,8 @@ class ConnectionConfig:
         dotted |= {name: ours for name, ours in _OTHER_NAMES.items() if ours in types}
         settings: dict[str, Any] = {}
         for name, value in properties.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"the name of a setting must be a string, not {name!r}")
             if name == "sasl.jaas.config":
                 settings |= _from_jaas(value)
             elif name in dotted:

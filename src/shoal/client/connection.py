@@ -400,7 +400,10 @@ async def open_connection(
         raise ConnectionFailedError(f"{name} was not ready within {timeout_s:g} s") from None
     except OSError as error:
         _discard(connection)
-        raise ConnectionFailedError(f"cannot connect to {name}: {error}") from error
+        reason = str(error) or type(error).__name__
+        if tls is not None and isinstance(error, ConnectionError):
+            reason += "; perhaps this listener does not speak TLS"
+        raise ConnectionFailedError(f"cannot connect to {name}: {reason}") from error
     except BaseException:
         _discard(connection)
         raise

@@ -22,6 +22,7 @@ from shoal.client.engine import Engine
 from shoal.client.listening import RebalanceListener, intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
+from shoal.client.waking import close_unstarted
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -315,7 +316,10 @@ class Consumer:
             raise
 
     def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._call(self._session.wakeups.interruptible(work))
+        try:
+            return self._call(self._session.wakeups.interruptible(work))
+        finally:
+            close_unstarted(work)
 
     def _drive(self, steps: Steps[T]) -> T | None:
         while True:

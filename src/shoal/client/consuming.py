@@ -30,12 +30,13 @@ from shoal.client.metadata import Metadata
 from shoal.client.offsets import EARLIEST, LATEST, fetch_committed
 from shoal.client.positions import Positions
 from shoal.client.questions import Questions
+from shoal.client.reactions import Reaction, reaction
 from shoal.client.reading import Buffer, Reader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
 from shoal.client.validating import Validator
 from shoal.client.waking import Wakeups
-from shoal.errors import ConfigError, RequestTimeoutError, WakeupError
+from shoal.errors import BrokerError, ConfigError, RequestTimeoutError, WakeupError, error_for
 from shoal.group.membership import Assigned, CommitVerdict, Lost, Revoked
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -87,6 +88,7 @@ class ConsumerSession:
         self._cluster.on_update.append(self._on_metadata)
         self._mode = ""
         self.wakeups = Wakeups(self._on_change)
+        self._refusal: BrokerError | None = None
         self._calm_until = 0.0
         self._kick_is_due = False
 
@@ -120,7 +122,20 @@ class ConsumerSession:
             self._group.update_metadata(metadata, asked)
         self._validator.look()
         self._fetcher.kick()
+        self._refusal = self._refused(metadata, asked)
+        if self._refusal is not None:
+            self._on_change()
         self._changed.set()
+
+    def _refused(self, metadata: Metadata, asked: frozenset[str] | None) -> BrokerError | None:
+        """What the cluster says of a topic we read that waiting will not change."""
+        wanted = self.subscription() | {state.tp.topic for state in self.positions}
+        for name in sorted(wanted & (asked or frozenset())):
+            code = metadata.errors.get(name)
+            if code is not None and reaction("Metadata", code) is Reaction.RAISE:
+                advice = "; a pattern is given as re.compile(...)" if name[:1] == "^" else ""
+                return error_for(code, f"topic {name!r}{advice}")
+        return None
 
     # --- polling ---
 
@@ -159,7 +174,8 @@ class ConsumerSession:
             for state in self.positions:
                 state.is_held = held
         cut = self._validator.settle()
-        error = cut or self._locator.take_error() or self._fetcher.take_error()
+        refusal, self._refusal = self._refusal, None
+        error = refusal or cut or self._locator.take_error() or self._fetcher.take_error()
         if error is not None:
             raise error
         self._locator.start()
@@ -188,7 +204,7 @@ class ConsumerSession:
             until = 0.0
         if any(state.position is None for state in self.positions) or self._fetcher.has_error:
             until = 0.0
-        if self._validator.has_news:
+        if self._validator.has_news or self._refusal is not None:
             until = 0.0
         self._calm_until = until
 
@@ -424,8 +440,10 @@ class ConsumerSession:
 
 def _checked(offsets: Offsets) -> Offsets:
     for tp, one in offsets.items():
-        if one.offset < 0:
-            raise ValueError(f"cannot commit offset {one.offset} for {tp}")
+        if not isinstance(one.offset, int) or one.offset < 0:
+            raise ValueError(f"cannot commit offset {one.offset!r} for {tp}")
+        if not isinstance(one.metadata, str):
+            raise TypeError(f"the metadata of {tp} must be a string, not {one.metadata!r}")
     return offsets
 
 

@@ -253,7 +253,8 @@ class Engine:
 def _finish(task: asyncio.Task[Any], caller: _Caller) -> None:
     step = _Step(None)
     if task.cancelled():
-        step.error = asyncio.CancelledError()
+        # By ``stop``, or because the caller has left and does not read this.
+        step.error = RuntimeError("this client is closed")
     else:
         step.error = task.exception()
         if step.error is None:

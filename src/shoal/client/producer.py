@@ -145,6 +145,8 @@ class Producer:
             timestamp_ms = time.time_ns() // 1_000_000
         elif not isinstance(timestamp_ms, int):
             raise TypeError(f"send(): timestamp_ms must be an int, not {timestamp_ms!r}")
+        elif timestamp_ms < 0:
+            raise ValueError(f"timestamp_ms={timestamp_ms} is before 1970")
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"send(): on_delivery must be callable, not {on_delivery!r}")
         future, filled_one = self._accumulator.append(
@@ -237,6 +239,7 @@ class Producer:
             self._engine.call(self._stop())
         finally:
             self._engine.stop()
+            self._partition_counts.clear()  # so that the next send asks the engine, and fails
             if self._callbacks is not None:
                 self._callbacks.shutdown(wait=True)
 

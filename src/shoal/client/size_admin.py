@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from shoal.client.cluster import Cluster
 from shoal.client.timing import Deadline
+from shoal.client.topic_admin import describe_topics
 from shoal.types import TopicPartition
 from shoal.wire.apis.describe_log_dirs import DescribeLogDirsRequest
 
@@ -36,11 +37,13 @@ async def partition_sizes(
         ]
 
     async def attempt() -> dict[TopicPartition, int]:
-        metadata = await cluster.topics(list(topics), deadline)
+        metadata = cluster.metadata
         sizes: dict[TopicPartition, int] = {}
         for part in await asyncio.gather(*(of(node_id) for node_id in metadata.nodes)):
             for tp, size in part:
                 sizes[tp] = max(size, sizes.get(tp, 0))
         return sizes
 
+    if topics:
+        await describe_topics(cluster, topics, deadline)
     return await cluster.retrying(attempt, deadline)

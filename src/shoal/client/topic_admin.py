@@ -277,6 +277,20 @@ def _broker(kind: str, name: str) -> int | None:
 # --- records ---
 
 
+async def need_partitions(
+    cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline
+) -> None:
+    """Refuse what does not exist; a consumer would wait for it.
+
+    Raises:
+        BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    topics = await describe_topics(cluster, {tp.topic for tp in partitions}, deadline)
+    for tp in partitions:
+        if tp.partition not in {one.partition for one in topics[tp.topic].partitions}:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+
+
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[TopicPartition, int]:
@@ -307,6 +321,7 @@ async def delete_records(
                     cluster.check("DeleteRecords", one.error_code, str(tp))
                     done[tp] = one.low_watermark
 
+    await need_partitions(cluster, before, deadline)
     await cluster.retrying(attempt, deadline)
     return done
 

@@ -10,6 +10,7 @@ Rule: whoever raises ``WakeupError`` has taken the wakeup here, so no two calls 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +18,12 @@ from shoal.client.engine import callback_under_way
 from shoal.errors import WakeupError
 
 T = TypeVar("T")
+
+
+def close_unstarted(work: Coroutine[Any, Any, Any]) -> None:
+    """A call that was refused, because the client is closed or another's, never began its work."""
+    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
 
 
 class Wakeups:
