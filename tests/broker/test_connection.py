@@ -328,3 +328,34 @@ def test_a_slow_reader_is_closed():
             sock.close()
 
     asyncio.run(scenario())
+
+
+def test_replies_to_many_clients_are_sent_together_and_to_one_at_once():
+    async def scenario() -> None:
+        async with Echo() as echo:
+            flushed: list[int] = []
+            flush = echo.server._flush_dirty
+
+            def counted() -> None:
+                flushed.append(len(echo.server._dirty))
+                flush()
+
+            echo.server._flush_dirty = counted  # type: ignore[method-assign]
+            clients = [await echo.connect() for _ in range(10)]
+            for turn in range(30):
+                for _, writer in clients:
+                    writer.write(framed(b"%d" % turn))
+                assert [await receive(reader) for reader, _ in clients] == [b"%d" % turn] * 10
+            assert max(flushed) > 1
+            assert sum(flushed) <= 300
+            reader, writer = clients[0]
+            flushed.clear()
+            for turn in range(100):
+                writer.write(framed(b"%d" % turn))
+                assert await receive(reader) == b"%d" % turn
+            # Alone, it is asked again now and then whether it still is.
+            assert len(flushed) <= 10
+            for _, each in clients:
+                each.close()
+
+    asyncio.run(scenario())

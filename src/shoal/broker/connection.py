@@ -94,6 +94,7 @@ class ConnectionHost(Protocol):
     def on_closed(self, connection: Connection) -> None: ...
     def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None: ...
     def mark_dirty(self, connection: Connection) -> None: ...
+    def end_turn(self, connection: Connection) -> None: ...
 
 
 class Connection:
@@ -102,7 +103,6 @@ class Connection:
     __slots__ = (
         "__weakref__",
         "_closing",
-        "_dirty",
         "_filled",
         "_frame_started",
         "_held",
@@ -122,6 +122,7 @@ class Connection:
         "fd",
         "frame_limit",
         "is_closed",
+        "is_dirty",
         "last_active",
         "last_write_progress",
         "listener",
@@ -169,7 +170,8 @@ class Connection:
         self._held = False
         self._closing = False
         self._read_wants_write = False
-        self._dirty = False
+        # Among those that are flushed at the end of this turn of the loop.
+        self.is_dirty = False
         self._turning = False
 
     def __repr__(self) -> str:
@@ -254,7 +256,7 @@ class Connection:
             self.close()
         self._turning = False
         if not self.is_closed:
-            self.after_batch()
+            self._host.end_turn(self)
 
     def _read_turn(self) -> None:
         host = self._host
@@ -431,13 +433,12 @@ class Connection:
                 self._out.put(parts)
                 moved = True
         # Within its own turn a connection flushes at the end of it anyway.
-        if not self._dirty and not self._turning and (moved or self._parked):
-            self._dirty = True
+        if not self.is_dirty and not self._turning and (moved or self._parked):
             self._host.mark_dirty(self)
 
     def after_batch(self) -> None:
         """After a turn in which replies may have come: send them, and go on reading."""
-        self._dirty = False
+        self.is_dirty = False
         if self.is_closed:
             return
         if self._out and not self._writing:
@@ -466,7 +467,7 @@ class Connection:
                 self._on_readable()
             elif self._closing and not self._waiting:
                 self.close()
-            elif self._parked and not self._dirty:
+            elif self._parked and not self.is_dirty:
                 self.unpark()
         else:
             self._start_writing()

@@ -49,7 +49,10 @@ class Counters:
 
     def request_took(self, api: str, seconds: float) -> None:
         self.requests[api] += 1
-        self.loop_held(api, seconds)
+        if seconds > self.slowest_seconds.get(api, 0.0):
+            self.loop_held(api, seconds)
+        elif seconds > STALL_SECONDS:
+            self.stalls[api] += 1
 
     def loop_held(self, api: str, seconds: float) -> None:
         """A request, or a slice of one, kept everybody else waiting for so long."""

@@ -24,6 +24,10 @@ logger = logging.getLogger("shoal.broker.server")
 
 _SCRATCH_BYTES: Final = 256 << 10
 _TICK_SECONDS: Final = 1.0
+# Replies to different clients are sent together, but none waits longer than this for others.
+_GATHERING_SECONDS: Final = 0.001
+# After a turn with replies to one client, so many go out at once before it is tried again.
+_LONELY_TURNS: Final = 16
 # Log lines about strangers per second: a port scan must not fill the disk.
 _STRANGER_LINES_PER_SECOND: Final = 5
 
@@ -89,6 +93,9 @@ class Server:
         self._in_flight_bytes = 0
         self._starved: set[Connection] = set()
         self._dirty: list[Connection] = []
+        self._dirty_since = 0.0
+        self._flush_is_due = False
+        self._lonely_turns = 0
         self._accept_tokens = float(limits.connections_per_second)
         self._accept_refilled = monotonic()
         self._stranger_lines = 0
@@ -224,8 +231,33 @@ class Server:
 
     def mark_dirty(self, connection: Connection) -> None:
         if not self._dirty:
-            self.loop.call_soon(self._flush_dirty)
+            self._dirty_since = monotonic()
+            if not self._flush_is_due:
+                self._flush_is_due = True
+                self.loop.call_soon(self._flush_soon)
+        connection.is_dirty = True
         self._dirty.append(connection)
+
+    def end_turn(self, connection: Connection) -> None:
+        """A connection was read from: send its replies, with those of others if there are any.
+
+        Every reply wakes its client, and a client that serves many connections (a load balancer, a
+        test) would be woken for each, to find one reply. Whoever is alone need not wait, though.
+        """
+        if self._lonely_turns:
+            self._lonely_turns -= 1
+            connection.after_batch()
+            return
+        if not connection.is_dirty:
+            self.mark_dirty(connection)
+        if monotonic() - self._dirty_since > _GATHERING_SECONDS:
+            self._flush_dirty()
+
+    def _flush_soon(self) -> None:
+        self._flush_is_due = False
+        if len(self._dirty) == 1:
+            self._lonely_turns = _LONELY_TURNS
+        self._flush_dirty()
 
     def _flush_dirty(self) -> None:
         dirty, self._dirty = self._dirty, []
