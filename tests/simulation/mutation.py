@@ -119,7 +119,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int)
     options = parser.parse_args()
     if options.all or options.producers:
-        chosen, control, seeds = MUTANTS, CONTROL, options.seeds or CI_SEEDS
+        chosen: Iterable[Mutant] = MUTANTS
+        control, seeds = CONTROL, options.seeds or CI_SEEDS
         if options.producers:
             chosen, control = PRODUCER_MUTANTS, PRODUCER_CONTROL
             seeds = options.seeds or CI_PRODUCER_SEEDS

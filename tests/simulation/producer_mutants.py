@@ -94,12 +94,6 @@ PRODUCER_MUTANTS = (
         "                late.append(batch)\n",
         "                late = late[:]\n",
     ),
-    Mutant(
-        "a topic that was deleted is a KeyError",
-        SENDING,
-        "            if batch.tp.topic not in topics:",
-        "            if False:",
-    ),
     # --- the log: who sent what ------------------------------------------------------------------
     Mutant(
         "a batch that is there is appended again",

@@ -84,6 +84,8 @@ class Deliveries:
         """Of producers that may have some."""
         self.acknowledged = 0
         self.failed = 0
+        self.heard_of: set[str] = set()
+        """Producers of which something was stored."""
         self._promises: dict[str, Promise] = {}
         self._sent: dict[str, list[TopicPartition]] = {}
         self._logs: dict[TopicPartition, list[tuple[bytes, _LogModel]]] = {}
@@ -168,6 +170,7 @@ class Deliveries:
         demand(number < len(sent), "C10", f"{what} is in {tp} and was never sent")
         demand(sent[number] == tp, "C10", f"{what} is in {tp}, it was sent to {sent[number]}")
         self.stored += 1
+        self.heard_of.add(producer)
         model.values.append(value)
         is_new = value not in model.first
         if self._promises[producer].is_idempotent:

@@ -51,8 +51,7 @@ _PASSING: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.CORRUPT_MESSAGE,
 )
 
@@ -182,6 +181,9 @@ class SendingWorld:
 
     def resume_ms(self) -> int | None:
         return self._paused_until_ms if self.clock.now_ms < self._paused_until_ms else None
+
+    def is_new(self, client_id: str) -> bool:
+        return client_id not in self.deliveries.heard_of
 
     def looked_at(self) -> None:
         try:
@@ -324,6 +326,9 @@ class SendingWorld:
 
     def _send_refusal(self, pick: int, _: int) -> None:
         code = _PASSING[pick % len(_PASSING)]
+        if pick % 4 == 0:
+            self.broker.faults.refuse_newcomer(code)
+            return
         self.broker.faults.add(Fault("Produce", 1 + pick % 3, error=code))
 
     def _send_lost_request(self, _pick: int, _ms: int) -> None:

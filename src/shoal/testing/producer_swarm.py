@@ -39,11 +39,11 @@ class SendFault(Enum):
 
 # Mean times between two faults of a kind when it is on, and the longest duration.
 _FREQUENCIES: Final[dict[SendFault, tuple[tuple[int, ...], int]]] = {
-    SendFault.SEND_CUT: ((200, 1 * _SECOND, 4 * _SECOND), 10 * _SECOND),
+    SendFault.SEND_CUT: ((700, 2 * _SECOND, 5 * _SECOND), 6 * _SECOND),
     SendFault.SEND_SLOW_NETWORK: ((5 * _SECOND, 15 * _SECOND), 8 * _SECOND),
-    SendFault.SEND_REFUSAL: ((200, 1 * _SECOND, 4 * _SECOND), 0),
-    SendFault.SEND_LOST_REQUEST: ((500, 3 * _SECOND), 0),
-    SendFault.SEND_LOST_ANSWER: ((300, 1 * _SECOND, 4 * _SECOND), 0),
+    SendFault.SEND_REFUSAL: ((300, 1 * _SECOND, 4 * _SECOND), 0),
+    SendFault.SEND_LOST_REQUEST: ((1 * _SECOND, 4 * _SECOND), 0),
+    SendFault.SEND_LOST_ANSWER: ((500, 1 * _SECOND, 4 * _SECOND), 0),
     SendFault.SEND_OVERRULED: ((300, 1 * _SECOND, 4 * _SECOND), 0),
     SendFault.LOG_KILL: ((2 * _SECOND, 8 * _SECOND), 5 * _SECOND),
     SendFault.LOG_POWER_CUT: ((1 * _SECOND, 2 * _SECOND, 8 * _SECOND), 2 * _SECOND),
@@ -139,11 +139,11 @@ def send_scenario(seed: int, duration_ms: int | None = None) -> SendScenario:
         duration_ms=drawn_ms if duration_ms is None else duration_ms,
         topics={f"p{number}": random.randrange(1, 4) for number in range(random.randrange(1, 3))},
         configs={
-            "segment.bytes": random.choice(("2000", "20000", "1000000")),
+            "segment.bytes": random.choice(("400", "2000", "1000000")),
             "max.message.bytes": random.choice(("300", "1000000", "1000000")),
         },
         durability=random.choice(("group", "group", "group", "each")),
-        network_delay_ms=random.choice((5, 50, 200)),
+        network_delay_ms=random.choice((5, 30, 100)),
         disk_delay_ms=random.choice((1, 20, 200)),
         producers=tuple(_settings(random) for _ in range(random.randrange(1, 4))),
         fault_kinds={kind: random.choice(_FREQUENCIES[kind][0]) for kind in kinds},

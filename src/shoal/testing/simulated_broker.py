@@ -85,7 +85,7 @@ class BrokerDisk(SimDisk):
             if inode.pending
         }
         names: dict[int, Sequence[int]] = {
-            id(directory): range(random.randrange(len(directory.pending) + 1))
+            id(directory): range(_kept(len(directory.pending), random))
             for directory in _all_directories(self._top)
             if directory.pending
         }
@@ -97,13 +97,17 @@ class BrokerDisk(SimDisk):
 
 
 def _torn(pending: Sequence[Write], random: Random) -> list[Write]:
-    """A prefix of the writes, the last of them perhaps in part."""
-    kept = list(pending[: random.randrange(len(pending) + 1)])
-    if kept and kept[-1].data and random.random() < 0.5:
+    """All of the writes, or none, or a prefix with the last of them perhaps in part."""
+    kept = list(pending[: _kept(len(pending), random)])
+    if 0 < len(kept) < len(pending) and kept[-1].data and random.random() < 0.5:
         last = kept.pop()
         assert last.data is not None
         kept.append(Write(last.position, last.data[: random.randrange(len(last.data))]))
     return kept
+
+
+def _kept(count: int, random: Random) -> int:
+    return random.choice((0, count, count, random.randrange(count + 1)))
 
 
 class CatalogueJournal(Journal):
@@ -180,6 +184,10 @@ class Host(Protocol):
     def disk_delay(self) -> int: ...
     def resume_ms(self) -> int | None:
         """When the broker's process goes on; ``None`` if it runs."""
+        ...
+
+    def is_new(self, client_id: str) -> bool:
+        """Whether nothing of this producer is stored."""
         ...
 
     def looked_at(self) -> None:
@@ -261,28 +269,42 @@ class ProduceFaults(FaultPlan):
         super().__init__(broker.dispatch, broker.loop.call_later)
         self._broker = broker
         self._overruled = 0
+        self._newcomer: ErrorCode | None = None
+
+    def refuse_newcomer(self, code: ErrorCode) -> None:
+        """Refuse the first records of the next producer of which nothing is stored yet."""
+        self._newcomer = code
+        self.begin()
 
     def overrule(self, times: int) -> None:
-        self._overruled += times
+        self._overruled = max(self._overruled, times)
         self.begin()
 
     def add(self, fault: Fault) -> None:
-        super().add(fault)
-        self.begin()
+        # They must not come faster than requests do: then nothing would ever get through.
+        if self.is_empty:
+            super().add(fault)
+            self.begin()
 
     def begin(self) -> None:
         self._broker.dispatch.faults = self
 
     def intercept(self, call: Call, api: str, frame: memoryview) -> bool:
-        if self._overruled and api == "Produce":
-            self._overruled -= 1
-            call.__class__ = _Overruled
-            served = self._broker.dispatch.api(call.api_key)
-            assert served is not None
-            self._broker.dispatch.run(call, served, frame)
-            return True
+        served = self._broker.dispatch.api(call.api_key)
+        assert served is not None
+        if api == "Produce":
+            if self._newcomer is not None and self._broker.is_new(call.client_id or ""):
+                request = served.request.decode(frame, call.api_version)
+                call.reply(served.refuse(request, self._newcomer, call.api_version))
+                self._newcomer = None
+                return True
+            if self._overruled:
+                self._overruled -= 1
+                call.__class__ = _Overruled
+                self._broker.dispatch.run(call, served, frame)
+                return True
         taken = super().intercept(call, api, frame)
-        if self.is_empty and not self._overruled:
+        if self.is_empty and not self._overruled and self._newcomer is None:
             self._broker.dispatch.faults = None  # the quick way is open again
         return taken
 
@@ -309,6 +331,7 @@ class SimulatedBroker(Broker):
         )
         self._host = host
         self._sockets = 0
+        self.is_new = host.is_new
         self.disk = disk
         self.journal: CatalogueJournal = journal
         self.loop = host.loop
