@@ -231,7 +231,7 @@ class Server:
 
     def mark_dirty(self, connection: Connection) -> None:
         if not self._dirty:
-            self._dirty_since = monotonic()
+            self._dirty_since = self.loop.time()
             if not self._flush_is_due:
                 self._flush_is_due = True
                 self.loop.call_soon(self._flush_soon)
@@ -250,7 +250,7 @@ class Server:
             return
         if not connection.is_dirty:
             self.mark_dirty(connection)
-        if monotonic() - self._dirty_since > _GATHERING_SECONDS:
+        if self.loop.time() - self._dirty_since > _GATHERING_SECONDS:
             self._flush_dirty()
 
     def _flush_soon(self) -> None:
