@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -109,6 +110,15 @@ def test_colours_are_for_terminals_only(shoal: Run, broker: Broker) -> None:
     with on_terminal(broker, "group", "list", NO_COLOR="1") as terminal:
         assert "\x1b[33m" not in terminal.read_all()
     assert "\x1b" not in shoal("group", "list").stdout
+
+
+def test_a_person_is_told_at_once_that_nobody_listens(broker: Broker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with on_terminal(broker, "topic", "list", "-b", address, "--timeout", "60") as terminal:
+            terminal.read_until(f"nobody listens at {address}; trying for 60 s")
+            assert terminal.process.poll() is None
 
 
 def test_long_work_shows_how_far_it_is(shoal: Run, broker: Broker, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import logging
 import os
+import socket
 import sys
 import tomllib
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class Target:
     def admin(self) -> Admin:
         from shoal.client.admin import Admin
 
+        self._knock()
         return Admin(**self.settings, default_api_timeout_ms=self._timeout_ms)
 
     def consumer(self, **more: Any) -> Consumer:
@@ -69,12 +71,35 @@ class Target:
 
         # Reading must not create what is misspelt.
         chosen = {**self.settings, "allow_auto_create_topics": False, **more}
+        self._knock()
         return Consumer(default_api_timeout_ms=self._timeout_ms, **chosen)
 
     def producer(self, **more: Any) -> Producer:
         from shoal.client.producer import Producer
 
+        self._knock()
         return Producer(**self.settings, max_block_ms=self._timeout_ms, **more)
+
+    def _knock(self) -> None:
+        """Tell whoever sits there if nobody listens; the client tries until time is up."""
+        if not sys.stderr.isatty():
+            return
+        from shoal.client.config import ConnectionConfig
+
+        servers = self.settings["bootstrap_servers"]
+        for address in ConnectionConfig(bootstrap_servers=servers).addresses():
+            try:
+                socket.create_connection(address, timeout=1.0).close()
+            except ConnectionRefusedError:
+                continue
+            except OSError:
+                return  # the client knows better what to say
+            return
+        print(
+            f"nobody listens at {servers}; trying for {self.timeout_s:g} s "
+            "(start a broker with: shoal serve; name another with --bootstrap)",
+            file=sys.stderr,
+        )
 
     @property
     def _timeout_ms(self) -> int:
