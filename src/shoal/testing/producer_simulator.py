@@ -344,11 +344,11 @@ class SendingWorld:
         self.stop_broker(has_power=True, down_ms=amount_ms)
 
     def _log_power_cut(self, pick: int, amount_ms: int) -> None:
-        if pick % 3 == 0:
+        if pick % 5 == 0:
             self.stop_broker(has_power=False, down_ms=amount_ms)
         else:
             # Between appending and acknowledging, which a cut at any time would seldom hit.
-            self._ambush = amount_ms, pick % 3 == 1
+            self._ambush = amount_ms, pick % 5 > 1
 
     def _log_sync_error(self, pick: int, amount_ms: int) -> None:
         self.broker.disk.next_sync_fails = True
