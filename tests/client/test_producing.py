@@ -258,7 +258,7 @@ def test_cut_connections_lose_nothing(broker):
         ErrorCode.INVALID_PRODUCER_EPOCH,
     ],
 )
-def test_a_broker_that_lost_our_sequence_gets_a_new_producer_id(broker, code):
+def test_a_broker_that_lost_our_sequence_gets_a_new_epoch(broker, code):
     with producer_of(broker) as producer:
         assert producer.send("t", "0").result(10).offset == 0
         broker.fail("Produce", code)
@@ -266,6 +266,17 @@ def test_a_broker_that_lost_our_sequence_gets_a_new_producer_id(broker, code):
         producer.flush(20)
         assert [future.result(0).offset for future in futures] == [*range(1, 30)]
     assert [int(r.value) for r in read_all(broker.bootstrap_servers, "t", 30)] == [*range(30)]
+
+
+def test_when_the_epochs_of_a_producer_id_are_used_up_it_takes_another(broker):
+    with producer_of(broker) as producer:
+        assert producer.send("t", "0").result(10).offset == 0
+        (queue,) = producer._sender._queues.values()
+        first_id, _ = queue.producer
+        queue.producer = (first_id, 2**15 - 1)
+        broker.fail("Produce", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert producer.send("t", "1").result(10).offset == 1
+        assert queue.producer[0] != first_id
 
 
 def test_a_duplicate_is_a_success(broker):

@@ -36,6 +36,7 @@ class PartitionQueue:
         "producer",
         "resume_at",
         "sequence_is_broken",
+        "spent_id",
         "topic_id",
         "waiting",
     )
@@ -46,6 +47,8 @@ class PartitionQueue:
         self.failed: list[ProducerBatch] = []
         self.producer: tuple[int, int] | None = None
         """Producer id and epoch."""
+        self.spent_id: int | None = None
+        """A producer id of which this partition has used every epoch."""
         self.next_sequence = 0
         self.sequence_is_broken = False
         # Whether the broker has acknowledged a batch of this producer: it takes any sequence
@@ -106,7 +109,10 @@ class PartitionQueue:
         self.waiting = deque(batch for batch in self.waiting if not batch.copies)
         if self.producer is not None:
             producer_id, epoch = self.producer
-            self.producer = (producer_id, epoch + 1) if epoch < _EPOCH_MAX else None
+            if epoch < _EPOCH_MAX:
+                self.producer = (producer_id, epoch + 1)
+            else:
+                self.producer, self.spent_id = None, producer_id
         self.next_sequence = 0
         self.sequence_is_broken = False
         self.is_known = False

@@ -224,6 +224,8 @@ class Sender:
     def _has_identity(self, queue: PartitionQueue) -> bool:
         """Whether its batches can be numbered; asks for a producer id if not."""
         if queue.producer is None and self._config.is_idempotent:
+            if self._producer is not None and self._producer[0] == queue.spent_id:
+                self._producer = None
             if self._producer is None and self._identifying is None:
                 work = self._identify()
                 self._identifying = asyncio.get_running_loop().create_task(work)
