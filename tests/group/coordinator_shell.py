@@ -374,3 +374,13 @@ def delete_offsets(*partitions: TopicPartition, group_id: str = "g") -> OffsetDe
 def codes(response: Any) -> list[ErrorCode]:
     """Per-partition errors of a response about offsets."""
     return [ErrorCode.of(each.error_code) for topic in response.topics for each in topic.partitions]
+
+
+def stable_static(shell: Shell, instance_id: str) -> int:
+    """A group of one static member; the ticket of its join."""
+    ticket = shell.send(join(instance_id=instance_id))
+    shell.settle()
+    response = shell.replies[ticket]
+    request = sync(response.member_id, 1, [response.member_id], instance_id=instance_id)
+    assert shell.ask(request).error_code == ErrorCode.NONE
+    return ticket
