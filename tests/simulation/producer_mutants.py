@@ -38,8 +38,8 @@ PRODUCER_MUTANTS = (
     Mutant(
         "a broken sequence starts over in the same epoch",
         QUEUE,
-        "(producer_id, epoch + 1) if epoch",
-        "(producer_id, epoch) if epoch",
+        "self.producer = (producer_id, epoch + 1)",
+        "self.producer = (producer_id, epoch)",
     ),
     Mutant(
         "the first batch may be overtaken",
