@@ -1,4 +1,7 @@
-"""``python -m benchmarks [NAME ...] [--json FILE]``: run benchmarks, all by default."""
+"""``python -m benchmarks [NAME ...] [--json FILE]``: run benchmarks, all by default.
+
+Flags come last; each benchmark takes those it knows.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def hasattr_main(path: Path) -> bool:
 def main() -> None:
     """Run the benchmarks named on the command line."""
     arguments = sys.argv[1:]
-    flags = arguments[arguments.index("--json") :] if "--json" in arguments else []
-    wanted = [name for name in arguments if name not in flags] or names()
+    first_flag = next((n for n, one in enumerate(arguments) if one.startswith("-")), len(arguments))
+    wanted, flags = arguments[:first_flag] or names(), arguments[first_flag:]
     unknown = set(wanted) - set(names())
     if unknown:
         sys.exit(
