@@ -23,6 +23,7 @@ from benchmarks.broker_setting import (
     fetch_bytes,
     has_peer,
     in_turns,
+    many_pipelined,
     many_small,
     pipelined,
     produce_frame,
@@ -89,6 +90,18 @@ def many_connections(target: Target) -> Callable[[], float]:
     return run
 
 
+def many_connections_in_flight(target: Target) -> Callable[[], float]:
+    frames = _wide(target)
+
+    def run() -> float:
+        rate = many_pipelined(
+            target.address, lambda number: frames[number * 20], 50, 3.0, in_flight=5
+        )
+        return rate * len(frames[0]) / 1e6
+
+    return run
+
+
 def confluent(batch_bytes: int, total_bytes: int) -> Callable[[Target], Callable[[], float]]:
     """MB/s of records through confluent-kafka's producer, until the last is acknowledged."""
 
@@ -135,7 +148,16 @@ LOADS = (
     ),
     Load("fetch, 1 MiB at a time", ">= 1x", fetching),
     Load("produce, 16 KiB batches, 1,000 partitions, one connection", ">= 2x", many_partitions),
-    Load("produce, 16 KiB batches, 1,000 partitions, 50 connections", ">= 2x", many_connections),
+    Load(
+        "produce, 16 KiB batches, 1,000 partitions, 50 connections, five in flight each",
+        ">= 2x",
+        many_connections_in_flight,
+    ),
+    Load(
+        "produce, 16 KiB batches, 1,000 partitions, 50 connections, one in flight each",
+        ">= 2x",
+        many_connections,
+    ),
     Load(
         "confluent-kafka's producer, 1 KiB records, 16 KiB batches",
         ">= 2x",

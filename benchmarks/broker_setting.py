@@ -254,6 +254,50 @@ def fetch_bytes(address: Address, topic: str, size_bytes: int, total_bytes: int)
         return received / (time.perf_counter() - began)
 
 
+def many_pipelined(
+    address: Address,
+    frame_of: Callable[[int], bytes],
+    connections: int,
+    seconds: float,
+    *,
+    in_flight: int,
+) -> float:
+    """Replies per second, if every connection has so many requests in flight."""
+    selector = selectors.DefaultSelector()
+    # What is sent for one reply, for two, and so on.
+    frames: dict[int, list[bytes]] = {}
+    left_over: dict[int, int] = {}
+    socks = []
+    for number in range(connections):
+        sock = socket.create_connection(address, timeout=30)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        frames[sock.fileno()] = [frame_of(number) * count for count in range(in_flight + 1)]
+        left_over[sock.fileno()] = 0
+        selector.register(sock, selectors.EVENT_READ)
+        socks.append(sock)
+    socks[0].sendall(frames[socks[0].fileno()][1])
+    reply_bytes = 4 + _discard(socks[0])  # they are all alike
+    began = time.perf_counter()
+    for sock in socks:
+        sock.sendall(frames[sock.fileno()][in_flight])
+    replies = 0
+    end = began + seconds
+    while time.perf_counter() < end:
+        for key, _ in selector.select(0.1):
+            sock = key.fileobj
+            assert isinstance(sock, socket.socket)
+            received = len(sock.recv(65536))
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            whole, left_over[key.fd] = divmod(left_over[key.fd] + received, reply_bytes)
+            replies += whole
+            sock.sendall(frames[key.fd][whole])
+    elapsed = time.perf_counter() - began
+    for sock in socks:
+        sock.close()
+    return replies / elapsed
+
+
 def many_small(
     address: Address, frame_of: Callable[[int], bytes], connections: int, seconds: float
 ) -> tuple[float, float, float]:
