@@ -15,6 +15,16 @@ REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 REDISCOVERS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
 
+def cooperative(**settings: object) -> Driver:
+    return Driver(COOPERATIVE, **settings)
+
+
+def rebalance(driver: Driver) -> None:
+    """Another member joined: the coordinator wants us to join again."""
+    driver.heartbeat(REBALANCING)
+    driver.poll()
+
+
 def stable(**settings: object) -> Driver:
     driver = Driver(**settings)
     driver.stable(*partitions("t", 0, 1))

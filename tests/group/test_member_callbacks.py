@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.assign.model import Assignment
-from shoal.errors import ErrorCode, InvalidAssignmentError, RebalanceListenerError
+from shoal.errors import InvalidAssignmentError, RebalanceListenerError
 from shoal.group.membership import (
     Assigned,
     Failed,
@@ -19,19 +19,7 @@ from tests.group.member_driver import (
     assignment,
     partitions,
 )
-
-COOPERATIVE = "cooperative-sticky"
-
-
-def cooperative(**settings: object) -> Driver:
-    return Driver(COOPERATIVE, **settings)
-
-
-def rebalance(driver: Driver) -> None:
-    """Another member joined: the coordinator wants us to join again."""
-    driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    driver.poll()
-
+from tests.group.member_states import COOPERATIVE, cooperative, rebalance
 
 # --- callbacks that fail -------------------------------------------------------------------------
 

@@ -20,19 +20,6 @@ from tests.group.member_driver import (
     partitions,
 )
 
-COOPERATIVE = "cooperative-sticky"
-
-
-def cooperative(**settings: object) -> Driver:
-    return Driver(COOPERATIVE, **settings)
-
-
-def rebalance(driver: Driver) -> None:
-    """Another member joined: the coordinator wants us to join again."""
-    driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    driver.poll()
-
-
 # --- leading -------------------------------------------------------------------------------------
 
 

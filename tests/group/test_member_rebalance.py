@@ -27,19 +27,7 @@ from tests.group.member_driver import (
     Driver,
     partitions,
 )
-
-COOPERATIVE = "cooperative-sticky"
-
-
-def cooperative(**settings: object) -> Driver:
-    return Driver(COOPERATIVE, **settings)
-
-
-def rebalance(driver: Driver) -> None:
-    """Another member joined: the coordinator wants us to join again."""
-    driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    driver.poll()
-
+from tests.group.member_states import COOPERATIVE, cooperative, rebalance
 
 # --- joining for the first time ------------------------------------------------------------------
 
