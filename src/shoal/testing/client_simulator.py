@@ -43,13 +43,15 @@ def simulate_clients(seed: int, *, without: Collection[int] = ()) -> Report:
     Raises:
         Violation: with notes that say how to repeat the run.
     """
-    drawn = planned_faults(seed)
-    kept = [fault for number, fault in enumerate(drawn) if number not in without]
+    group, producers = worlds(seed)
+    of_group, of_producers = swarm.faults(group), send_faults(producers)
     simulation = ClientSimulation(
-        scenario(seed),
-        [fault for fault in kept if isinstance(fault, Fault)],
-        sending=worlds(seed)[1],
-        send_faults=[fault for fault in kept if isinstance(fault, PlannedFault)],
+        group,
+        [one for number, one in enumerate(of_group) if number not in without],
+        sending=producers,
+        send_faults=[
+            one for number, one in enumerate(of_producers, len(of_group)) if number not in without
+        ],
     )
     try:
         return simulation.run()

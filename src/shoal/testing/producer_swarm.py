@@ -6,11 +6,12 @@ Rule: drawn apart from the group's world of the same seed, so that neither chang
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import Final, NamedTuple
+
+from shoal.testing.swarm import Planned, plan
 
 _SECOND: Final = 1_000
 
@@ -60,16 +61,7 @@ _FREQUENCIES: Final[dict[SendFault, tuple[tuple[int, ...], int]]] = {
 assert _FREQUENCIES.keys() == set(SendFault), "every kind happens"
 
 
-class PlannedFault(NamedTuple):
-    """One thing that goes wrong. ``pick`` chooses whom it hits, ``amount_ms`` for how long."""
-
-    at_ms: int
-    kind: SendFault
-    pick: int
-    amount_ms: int
-
-    def __str__(self) -> str:
-        return f"{self.at_ms} ms: {self.kind.name} (pick {self.pick}, {self.amount_ms} ms)"
+PlannedFault = Planned[SendFault]
 
 
 class ProducerSettings(NamedTuple):
@@ -168,17 +160,5 @@ def _settings(random: Random) -> ProducerSettings:
 
 def send_faults(world: SendScenario) -> list[PlannedFault]:
     """Everything that will go wrong, in order."""
-    random = Random(world.seed ^ 0x5EED5)
-    drawn = [fault for kind in world.fault_kinds for fault in _of_kind(world, kind, random)]
-    return sorted(drawn, key=lambda fault: (fault.at_ms, fault.kind.name, fault.pick))
-
-
-def _of_kind(world: SendScenario, kind: SendFault, random: Random) -> Iterator[PlannedFault]:
-    mean_ms = world.fault_kinds[kind]
-    longest_ms = _FREQUENCIES[kind][1]
-    at_ms = random.expovariate(1 / mean_ms)
-    while at_ms < world.duration_ms:
-        # Short ones are more frequent than long ones, as in life.
-        amount_ms = int(longest_ms * random.random() ** 2)
-        yield PlannedFault(int(at_ms), kind, random.randrange(1 << 30), amount_ms)
-        at_ms += random.expovariate(1 / mean_ms)
+    longest_ms = {kind: longest for kind, (_, longest) in _FREQUENCIES.items()}
+    return plan(world.fault_kinds, longest_ms, world.duration_ms, Random(world.seed ^ 0x5EED5))

@@ -10,11 +10,11 @@ is how a failure is shrunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 
 class FaultKind(Enum):
@@ -49,16 +49,22 @@ class FaultKind(Enum):
     RECREATION = "a topic is deleted, and created again later"
 
 
-class Fault(NamedTuple):
+Kind = TypeVar("Kind", bound=Enum)
+
+
+class Planned(NamedTuple, Generic[Kind]):
     """One thing that goes wrong. ``pick`` chooses whom it hits, ``amount_ms`` for how long."""
 
     at_ms: int
-    kind: FaultKind
+    kind: Kind
     pick: int
     amount_ms: int
 
     def __str__(self) -> str:
         return f"{self.at_ms} ms: {self.kind.name} (pick {self.pick}, {self.amount_ms} ms)"
+
+
+Fault = Planned[FaultKind]
 
 
 _SECOND: Final = 1_000
@@ -181,17 +187,20 @@ def scenario(seed: int) -> Scenario:
 
 def faults(world: Scenario) -> list[Fault]:
     """Everything that will go wrong, in order."""
-    random = Random(world.seed ^ 0x5EED)
-    drawn = [fault for kind in world.fault_kinds for fault in _of_kind(world, kind, random)]
+    longest_ms = {kind: longest for kind, (_, longest) in _FREQUENCIES.items()}
+    return plan(world.fault_kinds, longest_ms, world.duration_ms, Random(world.seed ^ 0x5EED))
+
+
+def plan(
+    means_ms: Mapping[Kind, int], longest_ms: Mapping[Kind, int], duration_ms: int, random: Random
+) -> list[Planned[Kind]]:
+    """Faults of every kind at random times, these means apart, in order."""
+    drawn = []
+    for kind, mean_ms in means_ms.items():
+        at_ms = random.expovariate(1 / mean_ms)
+        while at_ms < duration_ms:
+            # Short ones are more frequent than long ones, as in life.
+            amount_ms = int(longest_ms[kind] * random.random() ** 2)
+            drawn.append(Planned(int(at_ms), kind, random.randrange(1 << 30), amount_ms))
+            at_ms += random.expovariate(1 / mean_ms)
     return sorted(drawn, key=lambda fault: (fault.at_ms, fault.kind.name, fault.pick))
-
-
-def _of_kind(world: Scenario, kind: FaultKind, random: Random) -> Iterator[Fault]:
-    mean_ms = world.fault_kinds[kind]
-    longest_ms = _FREQUENCIES[kind][1]
-    at_ms = random.expovariate(1 / mean_ms)
-    while at_ms < world.duration_ms:
-        # Short ones are more frequent than long ones, as in life.
-        amount_ms = int(longest_ms * random.random() ** 2)
-        yield Fault(int(at_ms), kind, random.randrange(1 << 30), amount_ms)
-        at_ms += random.expovariate(1 / mean_ms)
