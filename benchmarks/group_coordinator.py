@@ -139,7 +139,7 @@ def first_generation(shell: Shell) -> list[str]:
 
 def rebalance(shell: Shell, ids: list[str]) -> float:
     """Everybody joins again, the leader assigns, everybody syncs. Requests are made before."""
-    leader = shell.coordinator.group("orders").leader_id  # type: ignore[union-attr]
+    leader = shell.coordinator.group("orders").leader_id  # type: ignore[union-attr]  # the group is there
     order = sorted(range(MEMBERS), key=lambda number: ids[number] != leader)
     requests = [join(ids[number], number) for number in order]
     tickets: list[int] = []
@@ -152,7 +152,7 @@ def rebalance(shell: Shell, ids: list[str]) -> float:
 
 
 def heartbeats(shell: Shell, ids: list[str]) -> float:
-    generation = shell.coordinator.group("orders").generation  # type: ignore[union-attr]
+    generation = shell.coordinator.group("orders").generation  # type: ignore[union-attr]  # the group is there
     requests = [
         HeartbeatRequest(group_id="orders", generation_id=generation, member_id=member_id)
         for member_id in (ids * 2)[:HEARTBEATS]
@@ -161,7 +161,7 @@ def heartbeats(shell: Shell, ids: list[str]) -> float:
 
 
 def commits(shell: Shell, ids: list[str]) -> float:
-    generation = shell.coordinator.group("orders").generation  # type: ignore[union-attr]
+    generation = shell.coordinator.group("orders").generation  # type: ignore[union-attr]  # the group is there
     requests = [
         OffsetCommitRequest(
             group_id="orders",

@@ -28,7 +28,7 @@ SAMPLE = 20_000
 def by_codec(batch: pa.RecordBatch) -> list[object]:
     """The same by the codec."""
     pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-    return [(name := decode_key(key), decode_value(name, value)) for key, value in pairs]  # type: ignore[arg-type]
+    return [(name := decode_key(key), decode_value(name, value)) for key, value in pairs]  # type: ignore[arg-type]  # keys of commits only
 
 
 def each(function: Callable[[pa.RecordBatch], object], batch: pa.RecordBatch) -> None:

@@ -126,7 +126,7 @@ class Rounds:
 
     @property
     def cooperative(self) -> bool:
-        return len(self._make.supported_protocols) > 1  # type: ignore[arg-type]
+        return len(self._make.supported_protocols) > 1  # type: ignore[arg-type]  # on the class it is a tuple, to mypy a property
 
     def join(self, member_id: str, topics: str | Sequence[str], rack: str | None = None) -> None:
         listed = topics.split() if isinstance(topics, str) else topics

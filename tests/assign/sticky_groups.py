@@ -101,7 +101,7 @@ def is_full(result: Owned) -> bool:
 
 
 def rounds(make: Sticky, racks: RackUse, topics: Mapping[str, int]) -> Rounds:
-    return Rounds(make, racks.metadata(topics))  # type: ignore[arg-type]
+    return Rounds(make, racks.metadata(topics))  # type: ignore[arg-type]  # both classes are callables that make assignors
 
 
 def checked(group: Rounds) -> Owned:

@@ -90,7 +90,7 @@ def test_a_function_runs_as_an_eager_assignor() -> None:
 def test_a_function_that_returns_no_mapping_is_refused_by_name() -> None:
     def nothing(metadata: ClusterMetadata, subscriptions: GroupSubscription) -> None: ...
 
-    assignor = FunctionAssignor(nothing)  # type: ignore[arg-type]
+    assignor = FunctionAssignor(nothing)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InvalidAssignmentError, match=r"'nothing'.*NoneType"):
         assignor.assign(METADATA, GROUP)
 
@@ -113,7 +113,7 @@ def test_no_assignor_at_all_is_refused() -> None:
 @pytest.mark.parametrize("wrong", [42, int, None])
 def test_what_is_no_assignor_is_refused(wrong: object) -> None:
     with pytest.raises(TypeError, match="is no assignor"):
-        load([wrong])  # type: ignore[list-item]
+        load([wrong])  # type: ignore[list-item]  # wrong on purpose
 
 
 def test_the_common_protocol_is_the_highest_all_support() -> None:

@@ -147,7 +147,7 @@ def test_the_order_in_which_members_joined_does_not_matter(
     if len({bucket & 15 for bucket in buckets}) < len(group):
         return
     shuffled = list(group)
-    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    order.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' random
     # Equal instance ids would be the same member.
     instances = [one.group_instance_id for one in group.values() if one.group_instance_id]
     if len(set(instances)) < len(instances):

@@ -28,7 +28,7 @@ def rack_aware(
         )
     result = lists(make().assign(metadata, group))
     far = far_reads(metadata, group, result)
-    return [set(result[name]) for name in group], far  # type: ignore[arg-type]
+    return [set(result[name]) for name in group], far  # type: ignore[arg-type]  # a set of partitions is none of objects to mypy
 
 
 def sets(*pieces: str) -> list[set[object]]:
@@ -110,7 +110,7 @@ def large_group(make: Sticky, last_wants: list[str] | None) -> None:
 def test_two_classes_of_subscriptions_do_not_time_out(make: Sticky) -> None:
     topics = {f"t{number:02d}": 200 for number in range(100)}
     names = list(topics)
-    group = Rounds(make, ClusterMetadata(topics))  # type: ignore[arg-type]
+    group = Rounds(make, ClusterMetadata(topics))  # type: ignore[arg-type]  # both classes are callables that make assignors
     for number in range(500):
         group.join(f"c{number:03d}", names[:50] if number % 4 == 0 else names[50:])
     group.rebalance()

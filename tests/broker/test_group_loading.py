@@ -16,7 +16,7 @@ def commit(offset: int) -> OffsetRecord:
 
 
 def batch(record: JournalRecord, base_offset: int, **more: object) -> bytes:
-    return encode_batch([(*encode(record), (), 5)], base_offset=base_offset, **more)  # type: ignore[arg-type]
+    return encode_batch([(*encode(record), (), 5)], base_offset=base_offset, **more)  # type: ignore[arg-type]  # each test passes what it needs
 
 
 def replayed(data: bytes, end: int) -> list[tuple[JournalRecord, int]]:

@@ -239,7 +239,7 @@ def test_deleting_a_topic_wakes_who_waits_for_it(shared_broker):
     with RawClient(shared_broker.port) as waiting, RawClient(shared_broker.port) as other:
         waiting.send(fetch_request("doomed", 0, max_wait_ms=30_000), 12)
         shared_broker.on_loop(
-            lambda live: live.partitions.get(live.catalogue.get("doomed"), 0)  # type: ignore[arg-type]
+            lambda live: live.partitions.get(live.catalogue.get("doomed"), 0)  # type: ignore[arg-type]  # the topic is there
         )
         other.ask(DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=1000), 1)
         answer = waiting.receive(1, 12).responses[0].partitions[0]

@@ -60,7 +60,7 @@ def test_partitions_only_grow():
     topics = catalogue()
     create(topics, "a", 3)
     for count in (1, 3):
-        assert topics.decide_partitions("a", count)[0] is ErrorCode.INVALID_PARTITIONS  # type: ignore[index]
+        assert topics.decide_partitions("a", count)[0] is ErrorCode.INVALID_PARTITIONS  # type: ignore[index]  # a refusal, which is a tuple
     entry = topics.decide_partitions("a", 5)
     assert isinstance(entry, dict)
     topics.replay(entry)

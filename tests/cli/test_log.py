@@ -32,7 +32,7 @@ SEGMENT = "orders-0/00000000000000000000.log"
 
 
 def shoal_log(*arguments: str, **given: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), **given)  # type: ignore[arg-type]
+    return CliRunner().invoke(app, list(arguments), **given)  # type: ignore[arg-type]  # each test passes what it needs
 
 
 def rows(result: Result) -> list[dict]:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Delay = float | Callable[[str], float]
 
 
-class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]  # which selector it is depends on the system
     """Instead of waiting, moves the clock."""
 
     now = 0.0

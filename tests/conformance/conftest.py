@@ -25,13 +25,13 @@ _outcomes: dict[tuple[str, str], str] = {}
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Remember how each check of each client went: ``test_<check>[<client>…]``."""
     outcome = yield
-    report = outcome.get_result()  # type: ignore[attr-defined]
-    client = getattr(item, "callspec", None) and item.callspec.params.get("client")  # type: ignore[attr-defined]
+    report = outcome.get_result()  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
+    client = getattr(item, "callspec", None) and item.callspec.params.get("client")  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
     name = getattr(client, "name", client)
     if not isinstance(name, str) or (report.when != "call" and report.passed):
         return
-    check = item.originalname.removeprefix("test_").replace("_", " ")  # type: ignore[attr-defined]
-    for parameter, value in item.callspec.params.items():  # type: ignore[attr-defined]
+    check = item.originalname.removeprefix("test_").replace("_", " ")  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
+    for parameter, value in item.callspec.params.items():  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
         check += "" if parameter == "client" else f": {value}"
     result = {"passed": "yes", "failed": "FAILED"}.get(report.outcome)
     if result is None:
@@ -72,7 +72,7 @@ def conformance_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
     with Broker(
         listeners=(Listener(port=0), guarded), users={USER: PASSWORD}, durability="group"
     ) as broker:
-        broker.certificate_authority_file = str(directory / "ca.pem")  # type: ignore[attr-defined]
+        broker.certificate_authority_file = str(directory / "ca.pem")  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
         yield broker
 
 
@@ -85,7 +85,7 @@ def door(conformance_broker: Broker) -> Door:
 def guarded_door(conformance_broker: Broker) -> Door:
     """TLS and a user with a password."""
     port = conformance_broker.live.listeners[1].port
-    authority = conformance_broker.certificate_authority_file  # type: ignore[attr-defined]
+    authority = conformance_broker.certificate_authority_file  # type: ignore[attr-defined]  # pytest's items and outcomes are typed more loosely
     return Door(f"localhost:{port}", ca_file=authority, user=USER, password=PASSWORD)
 
 

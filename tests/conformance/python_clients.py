@@ -413,7 +413,7 @@ class AioKafka:
             (found,) = response.groups
             return found[2], len(found[5])
 
-        return self._with_admin(door, use)  # type: ignore[no-any-return]
+        return self._with_admin(door, use)  # type: ignore[no-any-return]  # what is run decides the type
 
     def delete_group(self, door: Door, group: str) -> None:
         raise NotImplementedError("aiokafka has no call for it")

@@ -205,7 +205,7 @@ def test_the_leaders_sync_makes_the_group_stable_and_answers_everybody() -> None
     assert shell.replies[parked].protocol_name == "range"
     assert shell.replies[parked].protocol_type == "consumer"
     assert shell.group().record is not None
-    assert shell.group().record.leader == leader  # type: ignore[union-attr]
+    assert shell.group().record.leader == leader  # type: ignore[union-attr]  # checked just above
 
 
 def test_a_follower_that_syncs_later_gets_its_assignment() -> None:

@@ -297,7 +297,7 @@ class StrangeGroup:
 )
 def test_groups_of_another_type_are_left_alone(request_: Any, error: ErrorCode) -> None:
     shell = Shell()
-    shell.coordinator._shard.groups["strange"] = StrangeGroup()  # type: ignore[assignment]
+    shell.coordinator._shard.groups["strange"] = StrangeGroup()  # type: ignore[assignment]  # a kind of group that does not exist
     assert shell.ask(request_).error_code == error
     shell.coordinator._shard.replay(GroupTombstone("strange"), 0, live=True)
     assert not shell.coordinator.groups

@@ -374,7 +374,7 @@ def test_8334_one_decision_is_about_one_group(expired: int) -> None:
     touched = []
     while (due := shell.coordinator.next_deadline()) is not None and due <= shell.now_ms:
         decision = shell.coordinator.tick(shell.now_ms)
-        touched += [{record.group_id for record in decision.journal}]  # type: ignore[union-attr]
+        touched += [{record.group_id for record in decision.journal}]  # type: ignore[union-attr]  # only records of groups here
         shell.obey(decision)
     assert [len(each) for each in touched if each] == [1] * expired
 

@@ -92,7 +92,7 @@ def test_polling_inside_a_callback_changes_nothing() -> None:
 
 
 def test_an_assignor_that_fails_to_hear_is_reported_like_a_listener() -> None:
-    class Deaf(leadership_assignor()):  # type: ignore[misc]
+    class Deaf(leadership_assignor()):  # type: ignore[misc]  # a class made by a function
         def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
             raise LookupError("deaf")
 

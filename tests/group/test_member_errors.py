@@ -87,7 +87,7 @@ def test_a_join_that_cannot_succeed_is_raised_and_tried_again_by_the_poll_after(
     assert driver.member.wants_poll
     driver.poll()
     (failure,) = driver.failures()
-    assert failure.code is code  # type: ignore[attr-defined]
+    assert failure.code is code  # type: ignore[attr-defined]  # a broker's error
     assert not driver.sent
     driver.poll()
     assert driver.take(JoinGroupRequest)
@@ -107,7 +107,7 @@ def test_an_answer_for_another_protocol_is_refused(kind: str) -> None:
     )
     driver.poll()
     (failure,) = driver.failures()
-    assert failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[attr-defined]
+    assert failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[attr-defined]  # a broker's error
 
 
 @pytest.mark.parametrize("answer", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
@@ -116,7 +116,7 @@ def test_an_assignment_for_another_protocol_is_refused(answer: dict[str, str]) -
     driver.answer(driver.take(SyncGroupRequest), **answer)
     driver.poll()
     (failure,) = driver.failures()
-    assert failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[attr-defined]
+    assert failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[attr-defined]  # a broker's error
 
 
 @pytest.mark.parametrize(

@@ -323,4 +323,4 @@ def test_a_lookup_that_is_forbidden_is_told_to_the_user(code: ErrorCode) -> None
     driver.perform(driver.member.coordinator_not_found(code, driver.now))
     driver.poll()
     (failure,) = driver.failures()
-    assert failure.code is code  # type: ignore[attr-defined]
+    assert failure.code is code  # type: ignore[attr-defined]  # a broker's error

@@ -123,7 +123,7 @@ def test_topic_ids_are_handed_back() -> None:
     request.topics[0].topic_id = b"0123456789abcdef"
     assert shell.ask(request).topics[0].topic_id == b"0123456789abcdef"
     asked = fetch(TP)
-    asked.groups[0].topics[0].topic_id = b"0123456789abcdef"  # type: ignore[index]
+    asked.groups[0].topics[0].topic_id = b"0123456789abcdef"  # type: ignore[index]  # topics are asked for
     assert shell.ask(asked).groups[0].topics[0].topic_id == b"0123456789abcdef"
 
 

@@ -243,7 +243,7 @@ def test_eager_and_cooperative_are_the_real_coordinator_and_members() -> None:
     assert consumer.member.owned == tuple(consumer.reader.positions)
     group = scheme.cluster.coordinator.group("lab")
     assert group is not None
-    assert consumer.member.generation.member_id in group.members  # type: ignore[attr-defined]
+    assert consumer.member.generation.member_id in group.members  # type: ignore[attr-defined]  # this scheme's own members and outputs
 
 
 def test_the_ledger_shows_exactly_what_the_members_were_told(
@@ -256,8 +256,8 @@ def test_the_ledger_shows_exactly_what_the_members_were_told(
         for output in outputs:
             kind = type(output).__name__
             if kind in ("Assigned", "Revoked", "Lost"):
-                told.append((engine.name, kind, len(output.partitions)))  # type: ignore[attr-defined]
-        perform(engine, outputs)  # type: ignore[arg-type]
+                told.append((engine.name, kind, len(output.partitions)))  # type: ignore[attr-defined]  # this scheme's own members and outputs
+        perform(engine, outputs)  # type: ignore[arg-type]  # this scheme's own members and outputs
 
     monkeypatch.setattr(SimulatedEngine, "perform", listening)
     trace = run_scenario(built_in("member-joins"), "cooperative").trace

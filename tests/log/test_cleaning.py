@@ -236,7 +236,7 @@ def test_a_producers_last_batch_stays_as_an_empty_one() -> None:
     # Without snapshots the state comes from the log alone, and still knows the sequence.
     contents = {
         path: data
-        for path, data in directory.disk.contents().items()  # type: ignore[attr-defined]
+        for path, data in directory.disk.contents().items()  # type: ignore[attr-defined]  # the simulated disk
         if not path.endswith(".snapshot")
     }
     again = LogDirectory.open(SimDisk.of(contents), now_ms=NOW_MS, reserve_bytes=0)

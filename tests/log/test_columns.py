@@ -33,7 +33,7 @@ def make(root: str | SimDisk, durability: Durability = Durability.OS) -> Partiti
 
 def offsets(log: PartitionLog, start: int, end: int | None, **options: object) -> list[int]:
     found: list[int] = []
-    for part in iter_columns(log, start, end, **options):  # type: ignore[arg-type]
+    for part in iter_columns(log, start, end, **options):  # type: ignore[arg-type]  # each test passes what it needs
         found += part.column("offset").to_pylist()
     return found
 

@@ -24,7 +24,7 @@ OTHER = TopicPartition("a.b_c-d", 12)
 
 
 def open_directory(root: str | SimDisk, **settings: object) -> LogDirectory:
-    return LogDirectory.open(root, now_ms=NOW_MS, reserve_bytes=0, **settings)  # type: ignore[arg-type]
+    return LogDirectory.open(root, now_ms=NOW_MS, reserve_bytes=0, **settings)  # type: ignore[arg-type]  # each test passes what it needs
 
 
 def test_a_real_directory_holds_kafkas_files(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_recovery_is_reported_loudly(caplog: pytest.LogCaptureFixture) -> None:
     assert not report.is_good_news
     (cut,) = report.cuts
     assert cut.position == log.active.size // 3 * 2
-    quarantine = again.disk.contents()[cut.quarantine]  # type: ignore[attr-defined]
+    quarantine = again.disk.contents()[cut.quarantine]  # type: ignore[attr-defined]  # the simulated disk
     assert torn.endswith(quarantine), "L3: what was cut is kept"
     assert len(quarantine) == cut.size_bytes
 

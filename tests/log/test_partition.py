@@ -23,7 +23,7 @@ Make = Callable[..., PartitionLog]
 
 
 def make(durability: Durability = Durability.OS, **config: object) -> PartitionLog:
-    settings = replace(LogConfig(), **config)  # type: ignore[arg-type]
+    settings = replace(LogConfig(), **config)  # type: ignore[arg-type]  # each test passes what it needs
     directory = LogDirectory.open(SimDisk(), now_ms=NOW_MS, durability=durability, reserve_bytes=0)
     return directory.create(TP, now_ms=NOW_MS, config=settings)
 

@@ -123,7 +123,7 @@ def test_some_topics_store_something_else_than_was_sent(change, expected) -> Non
 def test_a_callers_buffer_is_used_as_it_is() -> None:
     data = bytearray(batch(b"a"))
     view = memoryview(data)
-    assert check(view, CONFIG, now_ms=NOW_MS, from_client=True).data is view  # type: ignore[union-attr]
+    assert check(view, CONFIG, now_ms=NOW_MS, from_client=True).data is view  # type: ignore[union-attr]  # not refused
     assert accepted(bytes(data)).data is not data
 
 

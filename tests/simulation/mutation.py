@@ -56,7 +56,7 @@ def plant(mutant: Mutant) -> None:
     def get_data(self: importlib.machinery.SourceFileLoader, path: str) -> bytes:
         return source if path == target else original(self, path)
 
-    importlib.machinery.SourceFileLoader.get_data = get_data  # type: ignore[method-assign]
+    importlib.machinery.SourceFileLoader.get_data = get_data  # type: ignore[method-assign]  # that is how the bug is planted
 
 
 def hunt(mutant: Mutant, seeds: Iterable[int]) -> str | None:

@@ -37,7 +37,7 @@ LONG_SEEDS = 10 * CI_SEEDS
 
 @pytest.mark.parametrize("mutant", [*MUTANTS, *PRODUCER_MUTANTS], ids=lambda mutant: mutant.name)
 def test_every_patch_still_finds_its_place(mutant: object) -> None:
-    patched(mutant)  # type: ignore[arg-type]
+    patched(mutant)  # type: ignore[arg-type]  # parametrized
 
 
 def test_there_are_enough_planted_bugs_with_names_of_their_own() -> None:

@@ -232,4 +232,4 @@ def test_an_acknowledged_record_is_where_it_was_said_to_be(offset: int | None) -
 def test_a_topic_that_is_deleted_while_its_batch_waits_is_looked_for_again() -> None:
     sender = SimpleNamespace(_cluster=SimpleNamespace(metadata=SimpleNamespace(topics={})))
     with pytest.raises(RetriableError, match="t-0"):
-        Sender._topic_ids(sender, [ProducerBatch(TP, 0.0)])  # type: ignore[arg-type]
+        Sender._topic_ids(sender, [ProducerBatch(TP, 0.0)])  # type: ignore[arg-type]  # a stand-in with what this method uses

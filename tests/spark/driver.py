@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _slow(seconds: float):  # type: ignore[no-untyped-def]  # pickled to executors as it is
-    def slow(batches):  # type: ignore[no-untyped-def]
+    def slow(batches):  # type: ignore[no-untyped-def]  # pickled to executors as it is
         for batch in batches:
             time.sleep(seconds)
             yield batch

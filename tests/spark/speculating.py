@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _hang_once(directory: str):  # type: ignore[no-untyped-def]  # pickled to executors as it is
-    def hang(batches):  # type: ignore[no-untyped-def]
+    def hang(batches):  # type: ignore[no-untyped-def]  # pickled to executors as it is
         from pyspark import TaskContext
 
         context = TaskContext.get()

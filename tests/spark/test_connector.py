@@ -214,7 +214,7 @@ def test_the_group_committer_shows_the_progress_of_sparks_own_connector(
         )
         query.awaitTermination(120)
         # Listeners are told by a bus of their own; emptying it is how Spark's own tests wait.
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]  # Java's side is not typed
         assert filled.committed(group) == filled.ends(topic)
         assert filled.admin.describe_group(group).members == ()
     finally:

@@ -81,7 +81,7 @@ def test_assign_takes_partitions() -> None:
 )
 def test_a_wrong_option_is_refused_by_name(extra: dict[str, str], mode: str, named: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_source({**BASE, **extra}, mode)  # type: ignore[arg-type]
+        parse_source({**BASE, **extra}, mode)  # type: ignore[arg-type]  # also modes that are wrong
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -35,7 +35,7 @@ def test_an_offset_survives_sparks_form(value: dict[TopicPartition, int]) -> Non
 @given(offsets, st.randoms())
 def test_equal_offsets_are_equal_text(value: dict[TopicPartition, int], chance: object) -> None:
     items = list(value.items())
-    chance.shuffle(items)  # type: ignore[attr-defined]
+    chance.shuffle(items)  # type: ignore[attr-defined]  # hypothesis' random
     assert json.dumps(to_json(dict(items))) == json.dumps(to_json(value))
 
 

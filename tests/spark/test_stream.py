@@ -238,7 +238,7 @@ def test_no_secret_shows_in_plans_event_log_or_checkpoint(
     stream = Stream(topics.stream(spark, **options), tmp_path)
     assert len(stream.rows()) == 3
     shown = [batch._jdf.queryExecution().toString(), str(stream.query.lastProgress)]
-    plan = stream.query._jsq.explainInternal(True)  # type: ignore[attr-defined]
+    plan = stream.query._jsq.explainInternal(True)  # type: ignore[attr-defined]  # Java's side is not typed
     shown.append(plan)
     for file in [*event_log.rglob("*"), *tmp_path.rglob("*")]:
         if file.is_file():

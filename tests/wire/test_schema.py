@@ -104,7 +104,7 @@ def everything(**values) -> Everything:
 
 def test_a_field_without_a_default_must_be_given():
     with pytest.raises(TypeError, match="inner"):
-        Everything()  # type: ignore[call-arg]
+        Everything()  # type: ignore[call-arg]  # wrong on purpose
     with pytest.raises(TypeError, match="unexpected"):
         everything(wrong=1)
 
@@ -114,7 +114,7 @@ def test_fields_have_slots_and_can_be_changed():
     message.word = 5
     assert message.word == 5
     with pytest.raises(AttributeError):
-        message.wrod = 5  # type: ignore[attr-defined]
+        message.wrod = 5  # type: ignore[attr-defined]  # wrong on purpose
 
 
 def test_messages_are_compared_by_value_and_lists_equal_tuples():

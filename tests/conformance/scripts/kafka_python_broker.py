@@ -32,7 +32,7 @@ class _Service:
 _tests = types.ModuleType("test")
 _tests.__path__ = [os.path.join(os.getcwd(), "test")]
 _service = types.ModuleType("test.service")
-_service.ExternalService = _service.SpawnedService = _Service  # type: ignore[attr-defined]
+_service.ExternalService = _service.SpawnedService = _Service  # type: ignore[attr-defined]  # kafka-python's own test module
 os.environ["KAFKA_ROOT"] = os.getcwd()  # only asked whether it is there
 sys.modules |= {"test": _tests, "test.service": _service}
 
