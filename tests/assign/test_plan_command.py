@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -74,6 +76,17 @@ def test_a_file_is_planned(suffix: str, tmp_path: Path) -> None:
 def test_a_group_comes_from_standard_input() -> None:
     shown = CliRunner().invoke(app, ["-", "--json"], input=DOCUMENT, catch_exceptions=False)
     assert [one["moved"] for one in json.loads(shown.stdout)["outcomes"]] == [3, 3, 3, 3]
+
+
+def test_a_wrong_group_on_standard_input_is_named_and_shown_how(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = DOCUMENT.replace("{leave: [c2]}", "{join: [c3]}")
+    for text, told in ((wrong, "{id: c1, topics: [orders]}"), ("{", "standard input is not YAML")):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        with pytest.raises(ConfigError, match="standard input") as error:
+            app(["-"], standalone_mode=False)
+        assert told in str(error.value)
 
 
 def test_flags_add_changes_to_a_file(tmp_path: Path) -> None:

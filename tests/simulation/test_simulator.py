@@ -152,3 +152,23 @@ def test_the_command_line_runs_seeds_and_reports(capsys: pytest.CaptureFixture[s
     assert command.main(["--seed", "2", "--shrink"]) == 0
     assert "does not fail" in capsys.readouterr().out
     assert command.main(["--seconds", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--seeds 0", "'0' is not a number of at least 1"),
+        ("--seed 1 --without 3;4", "'3;4' is not like 3,17"),
+        ("--seed 1 --without 99999", "seed 1 has the faults 0 to "),
+        ("--without 3", "name it with --seed"),
+        ("--shrink", "name it with --seed"),
+        ("--clients --producers", "not allowed with"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    arguments: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

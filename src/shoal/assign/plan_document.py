@@ -100,11 +100,11 @@ def read(document: object) -> tuple[Group, list[Change]]:
     Raises:
         DocumentError: it does not.
     """
-    top = _mapping(document, "")
+    top = _mapping(document, "", "{topics: {orders: 6}, members: [{id: c1, topics: [orders]}]}")
     _only(top, "", {"about", "assignor", "topics", "members", "change"})
     topics = {
         _name(name, "topics"): _topic(given, f"topics.{name}")
-        for name, given in _mapping(top.get("topics"), "topics").items()
+        for name, given in _mapping(top.get("topics"), "topics", "{orders: 6}").items()
     }
     members, owned = _members(top.get("members"), "members", topics)
     if not members:
@@ -124,7 +124,7 @@ def read(document: object) -> tuple[Group, list[Change]]:
 def _topic(given: object, place: str) -> Topic:
     if isinstance(given, int) and not isinstance(given, bool):
         return Topic(_count(given, place))
-    fields = _mapping(given, place)
+    fields = _mapping(given, place, "{partitions: 6, lag: 100}, or a number")
     _only(fields, place, {"partitions", "lag", "bytes_per_s", "racks"})
     count = _count(fields.get("partitions"), f"{place}.partitions")
     racks = fields.get("racks", [])
@@ -161,7 +161,7 @@ def _members(
     owners: dict[TopicPartition, str] = {}
     for number, one in enumerate(given):
         here = f"{place}[{number}]"
-        fields = _mapping(one, here)
+        fields = _mapping(one, here, "{id: c1, topics: [orders]}")
         _only(fields, here, {"id", "topics", "instance", "rack", "owned"})
         member_id = _name(fields.get("id"), f"{here}.id")
         if member_id in members:
@@ -181,7 +181,7 @@ def _members(
 
 def _owned(given: object, place: str, topics: Mapping[str, Topic]) -> list[TopicPartition]:
     partitions = []
-    for topic, numbers in _mapping(given, place).items():
+    for topic, numbers in _mapping(given, place, "{orders: [0, 1]}").items():
         count = topics[topic].partitions if topic in topics else 0
         if not isinstance(numbers, list):
             raise DocumentError(f"{place}.{topic}", "must be a list of partition numbers")
@@ -193,7 +193,7 @@ def _owned(given: object, place: str, topics: Mapping[str, Topic]) -> list[Topic
 
 
 def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Change]:
-    fields = _mapping(given, place)
+    fields = _mapping(given, place, "{leave: [c2]}")
     _only(fields, place, {"join", "leave", "partitions", "subscribe", "strategy", "restart"})
     changes: list[Change] = []
     known = dict(topics)
@@ -202,7 +202,7 @@ def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Cha
         if kind == "partitions":
             sizes = {
                 _name(topic, here): _count(count, f"{here}.{topic}")
-                for topic, count in _mapping(value, here).items()
+                for topic, count in _mapping(value, here, "{orders: 12}").items()
             }
             known |= {topic: Topic(count) for topic, count in sizes.items()}
             changes.append(Resize(sizes))
@@ -211,7 +211,7 @@ def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Cha
         elif kind == "leave":
             changes.append(Leave(_names(value, here)))
         elif kind == "subscribe":
-            wanted = _mapping(value, here)
+            wanted = _mapping(value, here, "{c1: [orders]}")
             changes.append(
                 Resubscribe({m: _names(t, f"{here}.{m}", known) for m, t in wanted.items()})
             )
@@ -225,9 +225,10 @@ def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Cha
     return changes
 
 
-def _mapping(given: object, place: str) -> Mapping[str, Any]:
+def _mapping(given: object, place: str, example: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise DocumentError(place, "must be a mapping" if place else "the document is no mapping")
+        what = "must be a mapping" if place else "the document is no mapping"
+        raise DocumentError(place, f"{what}, such as {example}")
     return given
 
 

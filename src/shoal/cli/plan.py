@@ -45,6 +45,7 @@ app = typer.Typer(rich_markup_mode=None)
 # A matrix of more rows scrolls away; the table above it says enough.
 MATRIX_ROWS_MAX = 60
 PLAIN_WIDTH = 100
+_STDIN = Path("-")
 
 
 @app.command(name="plan")
@@ -91,7 +92,9 @@ def plan_command(
         planned = plan(described, changes, list(assignor) if assignor else None)
         drawn = picture(planned) if svg or png else None
     except DocumentError as error:
-        where = file or f"example {example}" if file or example else "the flags"
+        where = "the flags"
+        if file or example:
+            where = _named(file) if file else f"example {example}"
         raise ConfigError(f"{where}: {error}") from error
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -122,19 +125,23 @@ def _described(
         return live_group(admin, group, watch), []
 
 
+def _named(file: Path) -> str:
+    return "standard input" if file == _STDIN else str(file)
+
+
 def _parsed(file: Path) -> object:
-    text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    text = sys.stdin.read() if file == _STDIN else file.read_text()
     if file.suffix == ".json":
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"{file} is not JSON: {error}") from error
+            raise ConfigError(f"{_named(file)} is not JSON: {error}") from error
     import yaml
 
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{_named(file)} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def live_group(admin: Admin, group_id: str, watch_s: float = 0.0) -> Group:

@@ -167,23 +167,43 @@ def _run_shrunk(seed: int, kind: Kind) -> int:
     return 1
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(",") if number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 3,17") from None
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--seed", type=int, help="run this one")
-    parser.add_argument("--without", default="", help="numbers of faults to leave out")
+    parser.add_argument(
+        "--without", type=_numbers, default=(), help="numbers of faults to leave out, 3,17"
+    )
     parser.add_argument("--shrink", action="store_true", help="leave out what is not needed")
     parser.add_argument("--first", type=int, default=0, help="the first of many seeds")
-    parser.add_argument("--seeds", type=int, help="how many seeds")
+    parser.add_argument("--seeds", type=_at_least_one, help="how many seeds")
     parser.add_argument("--seconds", type=float, help="how long; 60 if nothing else is said")
-    parser.add_argument("--clients", action="store_true", help="whole clients, not only members")
-    parser.add_argument("--producers", action="store_true", help="producers and a broker, no group")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--clients", action="store_true", help="whole clients, not only members")
+    kinds.add_argument("--producers", action="store_true", help="producers and a broker, no group")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
+    if options.seed is None and (options.without or options.shrink):
+        parser.error("--without and --shrink are about one run: name it with --seed")
     kind = clients() if options.clients else producers() if options.producers else MEMBERS
     if options.seed is not None:
-        without = [int(number) for number in options.without.split(",") if number]
-        return run_one(options.seed, without=without, shrinks=options.shrink, kind=kind)
+        planned = len(kind.faults(options.seed))
+        if any(not 0 <= number < planned for number in options.without):
+            parser.error(f"--without: seed {options.seed} has the faults 0 to {planned - 1}")
+        return run_one(options.seed, without=options.without, shrinks=options.shrink, kind=kind)
     seconds = options.seconds
     if seconds is None and options.seeds is None:
         seconds = 60.0
