@@ -46,7 +46,9 @@ def test_a_topic_is_created_described_grown_and_deleted(shoal: Run) -> None:
 def test_lines_go_in_and_come_out(shoal: Run) -> None:
     shoal("topic", "create", "lines", "-p", "1")
     text = "a:1\nb:2\r\nc:\n"
-    written = shoal("produce", "lines", "-", "-k", ":", "--header", "source=test", stdin=text)
+    written = shoal(
+        "produce", "lines", "-", "-k", ":", "-p", "0", "--header", "source=test", stdin=text
+    )
     assert written.stderr == "3 records written to lines\n"
     assert shoal("consume", "lines").stdout == "1\n2\n\n"
     assert shoal("consume", "lines", "--format", "key").stdout == "a\t1\nb\t2\nc\t\n"

@@ -41,7 +41,9 @@ def produce(
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="On every record.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Always this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Always this one.")
+    ] = None,
     null_marker: Annotated[
         str | None, typer.Option(help="A key or value that reads so is a null.")
     ] = None,
