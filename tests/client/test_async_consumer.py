@@ -114,6 +114,38 @@ def test_the_loop_is_free_while_a_poll_waits(topic, settings):
     assert asyncio.run(run()) == 20
 
 
+def test_a_poll_cancelled_in_a_listener_is_cancelled_and_the_listener_is_told_again(
+    topic, settings
+):
+    told = []
+
+    class Listener:
+        async def on_partitions_assigned(self, partitions):
+            told.append(partitions)
+            if len(told) == 1:
+                await asyncio.Event().wait()
+
+    async def poll_for_ever(one):
+        while True:
+            await one.poll(0.05)
+
+    async def run():
+        async with AsyncConsumer(**settings) as one:
+            await one.subscribe([topic], Listener())
+            polling = asyncio.create_task(poll_for_ever(one))
+            while not told:
+                await asyncio.sleep(0.001)
+            polling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await polling
+            async with asyncio.timeout(15):
+                while len(told) == 1:
+                    await one.poll(0.05)
+
+    asyncio.run(run())
+    assert told == [[TopicPartition(topic, 0)]] * 2
+
+
 def test_a_wakeup_ends_an_awaited_poll(topic, settings):
     async def run():
         async with AsyncConsumer(**settings) as one:

@@ -328,3 +328,32 @@ def _at(offset):
     from shoal import OffsetAndMetadata
 
     return OffsetAndMetadata(offset)
+
+
+def test_a_program_that_ends_in_a_callback_ends_and_is_told_the_same_again_if_it_goes_on(
+    consumer, topic
+):
+    told, outcome = [], []
+
+    class Leaving(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            told.append(partitions)
+            if len(told) == 1:
+                raise SystemExit(3)
+
+    def program():
+        one = consumer()
+        one.subscribe([topic], Leaving())
+        try:
+            poll_until(one, lambda: told)
+        except SystemExit as end:
+            outcome.append(end.code)
+        poll_until(one, lambda: len(told) == 2)
+        one.close(5)
+        outcome.append("closed")
+
+    running = threading.Thread(target=program, daemon=True)
+    running.start()
+    running.join(20)
+    assert outcome == [3, "closed"]
+    assert told == [[TopicPartition(topic, 0)]] * 2

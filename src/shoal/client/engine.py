@@ -113,7 +113,7 @@ class _BlockingCaller:
                     raise TypeError(
                         f"{step.function!r} is a coroutine function; use it with AsyncConsumer"
                     )
-            except BaseException as error:  # noqa: BLE001 - carried to the engine, raised there
+            except Exception as error:  # noqa: BLE001 - carried to the engine, raised there
                 step.done(None, error)
             else:
                 step.done(result, None)
@@ -144,7 +144,7 @@ class _AwaitingCaller:
                 result = step.function(*step.arguments)
                 if inspect.isawaitable(result):
                     result = await result
-            except BaseException as error:  # noqa: BLE001 - carried to the engine, raised there
+            except Exception as error:  # noqa: BLE001 - carried to the engine, raised there
                 step.done(None, error)
             else:
                 step.done(result, None)
@@ -181,8 +181,9 @@ class Engine:
         try:
             result: T = caller.wait()
         except BaseException:
-            # A KeyboardInterrupt while waiting: the engine must not go on with a call whose
-            # caller has left. Harmless when the task itself raised.
+            # A KeyboardInterrupt while waiting, or while a callback ran (raised on the engine it
+            # would end its thread): the engine must not go on with a call whose caller has left.
+            # Harmless when the task itself raised.
             self._cancel(task)
             raise
         return result

@@ -157,7 +157,8 @@ class Membership:
         )
         try:
             await callback(step)
-        except WakeupError:
+        except (WakeupError, asyncio.CancelledError):
+            # Cancelled: the user left in the middle of it, by Ctrl-C or the end of a task.
             self.member.callback_interrupted()
             raise
         except Exception as error:  # noqa: BLE001 - the user's: the member tells it in time
