@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
-from shoal.client.engine import Engine, in_caller
+from shoal.client.engine import Arrival, Engine, in_caller
 
 
 @pytest.fixture
@@ -125,3 +126,32 @@ def test_without_an_engine_a_callback_runs_in_place():
         return await in_caller(lambda: 4)
 
     assert asyncio.run(user()) == 4
+
+
+def test_an_arrival_is_kept_for_who_waits_later_and_once_only():
+    arrival = Arrival()
+    arrival.set()
+    arrival.set()
+    arrival.wait(60)
+    began = time.monotonic()
+    arrival.wait(0.01)  # nothing came since
+    assert time.monotonic() - began >= 0.005
+    arrival.set()
+    arrival.clear()
+    began = time.monotonic()
+    arrival.wait(0.01)
+    assert time.monotonic() - began >= 0.005
+
+
+def test_an_arrival_ends_the_wait_of_another_thread():
+    arrival, passed = Arrival(), threading.Event()
+
+    def waiting() -> None:
+        arrival.wait(threading.TIMEOUT_MAX * 2)
+        passed.set()
+
+    thread = threading.Thread(target=waiting)
+    thread.start()
+    arrival.set()
+    assert passed.wait(10)
+    thread.join()

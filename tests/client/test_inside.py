@@ -14,10 +14,9 @@ from shoal import Admin, Consumer, TopicPartition
 from shoal.client.accumulator import Builder, ProducerBatch
 from shoal.client.config import ConsumerConfig
 from shoal.client.connection import Buffers, _Frames
-from shoal.client.fetching import extent
 from shoal.client.metadata import Metadata, merged
 from shoal.client.positions import EARLIEST, Positions
-from shoal.client.reading import Buffer, Chunk, Reader
+from shoal.client.reading import Buffer, Chunk, Reader, extent
 from shoal.client.stamping import stamp
 from shoal.client.timing import Backoff, Deadline
 from shoal.errors import (

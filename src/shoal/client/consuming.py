@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import threading
 from collections.abc import Collection
 from typing import Any
 
 from shoal.client.cluster import Cluster
 from shoal.client.committing import CommitCallback, Committer, Offsets
 from shoal.client.config import ConsumerConfig
-from shoal.client.engine import in_caller
+from shoal.client.engine import Arrival, in_caller
 from shoal.client.fetching import Fetcher
 from shoal.client.joining import Membership, member_of
 from shoal.client.links import Links
@@ -55,7 +54,7 @@ class ConsumerSession:
         self.positions = Positions()
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self.arrived = threading.Event()
+        self.arrived = Arrival()
         """For a blocked thread: something came, or the engine has to be asked."""
         self._cluster = Cluster(
             config,

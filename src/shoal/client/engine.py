@@ -17,6 +17,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Protocol, TypeVar
 
@@ -89,6 +90,32 @@ def callback_under_way() -> asyncio.Future[Any] | None:
     """On the loop, within a call: its callback that user code is in now, if there is one."""
     caller = _caller.get()
     return None if caller is None else caller.outcome
+
+
+class Arrival:
+    """Tells one waiting thread that something came, as an Event does, but in one step of C each.
+
+    Several times per answer of a broker one thread tells the other; ``threading.Event`` takes two
+    dozen calls of Python for that.
+    """
+
+    __slots__ = ("_gate",)
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def set(self) -> None:
+        if self._gate.locked():
+            with suppress(RuntimeError):  # another thread was faster
+                self._gate.release()
+
+    def clear(self) -> None:
+        self._gate.acquire(blocking=False)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something comes, or came since the last ``clear`` or ``wait``."""
+        self._gate.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX))
 
 
 class _BlockingCaller:

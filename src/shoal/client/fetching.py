@@ -8,6 +8,7 @@ metadata or the assignment changed.
 A round may wait at the broker for half a second because nothing new is there. A partition that
 becomes fetchable meanwhile (a seek, a resume, a buffer run dry) must not wait with it: it is
 fetched once in a lane of its own, outside the session, and joins the others in their next round.
+A round for which the broker has something is back soon; that one is waited for.
 
 Rule: an answer only ever touches the partition states it was asked for, and only if their lap is
 still the same. Errors which the user must see are kept until the next poll raises them.
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.client.cluster import Cluster
@@ -27,7 +27,7 @@ from shoal.client.fetch_session import FetchSession, SessionRequest
 from shoal.client.links import Lane
 from shoal.client.positions import EARLIEST, LATEST, PartitionState, Positions
 from shoal.client.reactions import Reaction, reaction
-from shoal.client.reading import Buffer, Chunk, Epochs
+from shoal.client.reading import Buffer, Chunk, extent
 from shoal.client.timing import Backoff
 from shoal.errors import (
     BrokerError,
@@ -40,7 +40,6 @@ from shoal.errors import (
     RetriableError,
     error_for,
 )
-from shoal.records.batch import HEADER_SIZE, iter_headers
 from shoal.types import TopicPartition
 from shoal.wire.apis.fetch import FetchRequest
 from shoal.wire.apis.registry import ApiKey
@@ -55,10 +54,6 @@ _FIRST_WITH_TOPIC_IDS: Final = 13
 # After a catch-up that found nothing: until then the common round is likely to be back.
 _PAUSE_S: Final = 0.05
 _SESSIONLESS: Final = (0, -1)
-# base_offset, length, leader_epoch, magic, last_offset_delta, record_count of a batch.
-_HOP: Final = struct.Struct(">qiib6xi30xi")
-_LENGTH_FROM: Final = 12
-_OFFSET_MAX: Final = 2**63 - 1
 # So many full answers of a partition may wait to be read.
 _AHEAD: Final = 4
 
@@ -75,11 +70,13 @@ class Wanted(NamedTuple):
 class _Round:
     """One request under way: what was asked, of which laps, and in which lane."""
 
-    __slots__ = ("lane", "node_id", "states", "wanted")
+    __slots__ = ("is_brief", "lane", "node_id", "states", "wanted")
 
     def __init__(self, node_id: int, lane: Lane) -> None:
         self.node_id = node_id
         self.lane = lane
+        self.is_brief = False
+        """Whether the broker has something for it, so that it will not wait there."""
         self.wanted: dict[TopicPartition, Wanted] = {}
         self.states: dict[TopicPartition, tuple[PartitionState, int]] = {}
 
@@ -196,10 +193,14 @@ class Fetcher:
             if self._doubts(state):
                 continue
             node_id = self._node_for(state)
-            if node_id is not None and not self._is_covered(node_id, state):
-                round_ = rounds.setdefault(node_id, self._idle_lane(node_id))
-                round_.wanted[state.tp] = self._wanted(state)
-                round_.states[state.tp] = (state, state.lap)
+            if node_id is None or self._is_covered(node_id, state):
+                continue
+            if self._is_back_soon(node_id):
+                continue
+            round_ = rounds.setdefault(node_id, self._idle_lane(node_id))
+            round_.wanted[state.tp] = self._wanted(state)
+            round_.states[state.tp] = (state, state.lap)
+            round_.is_brief |= state.fetch_offset < (state.high_watermark or 0)
         return [
             round_
             for round_ in rounds.values()
@@ -212,6 +213,15 @@ class Fetcher:
             if under_way is not None and under_way[0].covers(state):
                 return True
         return False
+
+    def _is_back_soon(self, node_id: int) -> bool:
+        """Whether a common round is under way that is worth waiting for.
+
+        Else two partitions that came apart once would be asked for in turns ever after, in twice
+        as many answers of half the size.
+        """
+        under_way = self._under_way.get((node_id, Lane.FETCH))
+        return under_way is not None and under_way[0].is_brief and self._config.fetch_min_bytes <= 1
 
     def _idle_lane(self, node_id: int) -> _Round:
         is_busy = (node_id, Lane.FETCH) in self._under_way
@@ -426,30 +436,6 @@ class Fetcher:
         for state, _ in round_.states.values():
             if state.read_from == node_id:
                 state.read_from = None
-
-
-def extent(data: bytes | memoryview, offset: int) -> tuple[int, Epochs]:
-    """Where to fetch next after the whole batches in ``data``, and which epochs wrote them.
-
-    Not the last record plus one: compaction leaves batches whose last offsets are gone. Hops from
-    batch to batch in as few steps as it can; what looks odd is left to ``iter_headers`` to judge.
-    """
-    epochs: list[tuple[int, int]] = []
-    known, position, size = -1, 0, len(data)
-    while size - position >= HEADER_SIZE:
-        base, length, epoch, magic, delta, count = _HOP.unpack_from(data, position)
-        end = position + length + _LENGTH_FROM
-        if magic != 2 or end > size or end - position < HEADER_SIZE:
-            break
-        if base < 0 or delta < 0 or base + delta >= _OFFSET_MAX or not 0 <= count <= delta + 1:
-            break
-        if epoch != known and epoch >= 0:
-            known = epoch
-            epochs.append((base, epoch))
-        position, offset = end, max(offset, base + delta + 1)
-    for _, header in iter_headers(memoryview(data)[position:]):
-        raise AssertionError(f"a batch that is well was left out: {header}")
-    return offset, epochs
 
 
 def fetch_version(connection: Connection, wanted: dict[TopicPartition, Wanted]) -> int:

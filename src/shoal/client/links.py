@@ -36,6 +36,8 @@ class Lane(Enum):
     CATCH_UP = "catch up"
     GROUP = "group"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python; members are compared by identity
+
 
 class Link:
     """The way to one address in one lane."""

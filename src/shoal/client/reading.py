@@ -11,12 +11,14 @@ is returned twice and none of a partition that was given away.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.client.positions import PartitionState, Positions
 from shoal.errors import BatchTooLargeError, CorruptDataError, RecordDeserializationError
+from shoal.records.batch import HEADER_SIZE, iter_headers
 from shoal.records.chunks import ChunkLike
 from shoal.records.objects import iter_records
 from shoal.types import Record
@@ -33,6 +35,10 @@ Epochs = Sequence[tuple[int, int]]
 
 # More than this is not decoded at a time: columns are a second copy of what is buffered.
 _DECODE_BYTES: Final = 16 * 1024 * 1024
+# base_offset, length, leader_epoch, magic, last_offset_delta, record_count of a batch.
+_HOP: Final = struct.Struct(">qiib6xi30xi")
+_LENGTH_FROM: Final = 12
+_OFFSET_MAX: Final = 2**63 - 1
 
 
 class Chunk:
@@ -83,6 +89,33 @@ class Chunk:
         self._opened = None
         self._records = []
         self.start = 0
+
+
+def extent(data: bytes | memoryview, offset: int) -> tuple[int, Epochs]:
+    """Where to fetch next after the whole batches in ``data``, and which epochs wrote them.
+
+    Not the last record plus one: compaction leaves batches whose last offsets are gone. Hops from
+    batch to batch in as few steps as it can; what looks odd is left to ``iter_headers`` to judge.
+    """
+    epochs: list[tuple[int, int]] = []
+    known, position, size = -1, 0, len(data)
+    unpack = _HOP.unpack_from
+    while size - position >= HEADER_SIZE:
+        base, length, epoch, magic, delta, count = unpack(data, position)
+        end = position + length + _LENGTH_FROM
+        if magic != 2 or end > size or end - position < HEADER_SIZE:
+            break
+        if base < 0 or delta < 0 or base + delta >= _OFFSET_MAX or not 0 <= count <= delta + 1:
+            break
+        if epoch != known and epoch >= 0:
+            known = epoch
+            epochs.append((base, epoch))
+        position = end
+        if base + delta >= offset:
+            offset = base + delta + 1
+    for _, header in iter_headers(memoryview(data)[position:]):
+        raise AssertionError(f"a batch that is well was left out: {header}")
+    return offset, epochs
 
 
 class Buffer:

@@ -304,7 +304,7 @@ _kept_repeated = lru_cache(maxsize=2)(_make_repeated)
 def _headers(pa: Any, parts: Parts, sizes: Any, kind: Any) -> Any:
     count, struct = sizes.headers, kind.value_type
     if not count:
-        return pa.nulls(sizes.rows, kind)
+        return _no_headers(sizes.rows)
     keys = _binary(pa, struct[0].type, parts, "header_key", count, 0)
     if sizes.header_keys_beyond_ascii:
         keys = _repaired(pa, keys)
@@ -314,6 +314,22 @@ def _headers(pa: Any, parts: Parts, sizes: Any, kind: Any) -> Any:
     buffers = [parts["header_validity"], parts["header_offsets"]]
     nulls = sizes.rows - sizes.headed_rows
     return pa.Array.from_buffers(kind, sizes.rows, buffers, nulls, children=[pairs])
+
+
+def _no_headers(rows: int) -> Any:
+    """A column of nulls; one like the last is the same memory."""
+    room = 1 << (rows - 1).bit_length()
+    nulls = _kept_nulls(room) if room * 4 <= _KEPT_BYTES_MAX else _make_nulls(rows)
+    return nulls.slice(0, rows)
+
+
+def _make_nulls(rows: int) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(rows, arrow_schema(("headers",))[0].type)
+
+
+_kept_nulls = lru_cache(maxsize=2)(_make_nulls)
 
 
 def _repaired(pa: Any, keys: Any) -> Any:
