@@ -242,6 +242,17 @@ def test_new_partitions_are_found(admin, consumer, topic):
     poll_until(one, lambda: len(one.assignment()) == 3)
 
 
+def test_a_leader_finds_new_partitions_of_a_topic_only_others_read(admin, consumer, new_topic):
+    mine, theirs = new_topic(1), new_topic(1)
+    leader = consumer(metadata_max_age_ms=200)
+    leader.subscribe([mine])
+    poll_until(leader, leader.assignment)
+    with Follower(consumer(), [theirs]) as other:
+        poll_until(leader, other.consumer.assignment)
+        admin.create_partitions({theirs: 3})
+        poll_until(leader, lambda: len(other.consumer.assignment()) == 3)
+
+
 def test_a_pattern_lets_go_of_topics_that_are_deleted(admin, consumer):
     stem = uuid.uuid4().hex[:8]
     for letter in "ab":

@@ -240,6 +240,9 @@ class Membership:
                 self._give(self.member.connection_lost(self.now_ms))
             return
         self._give(self.member.receive(ticket, answer, self.now_ms))
+        if isinstance(request, JoinGroupRequest) and self.member.is_subscribed:
+            # A leader must notice when a topic of anybody's grows, also one it does not read.
+            self._cluster.watch(self.member.wanted_topics)
 
     async def _find_coordinator(self) -> None:
         link = self._link
