@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shoal import TopicPartition
+from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
 from shoal.client.consuming import ConsumerSession
 from shoal.client.links import Links
@@ -48,6 +51,21 @@ def test_an_hour_of_polling_commits_every_five_seconds_and_refreshes_every_five_
     assert 3600 <= took_s < 3610
     assert 700 <= broker.asked["OffsetCommit"] <= 722
     assert 11 <= broker.asked["Metadata"] <= 15
+
+
+def test_one_answer_that_is_not_kafka_does_not_end_the_refreshes(broker):
+    broker.spoil("ApiVersions", lambda _: b"HTTP/1.1 503 Service Unavailable")
+
+    async def watch():
+        config = ConsumerConfig(bootstrap_servers=broker.servers)
+        cluster = Cluster(config, Links(config, None, opener(broker)))
+        cluster.watch(["t"])
+        cluster.mark_stale()
+        await asyncio.sleep(10)
+        await cluster.close()
+        return list(cluster.metadata.topics)
+
+    assert run(watch())[0] == ["t"]
 
 
 @pytest.mark.slow

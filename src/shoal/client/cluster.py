@@ -24,6 +24,7 @@ from shoal.errors import (
     ErrorCode,
     RequestTimeoutError,
     RetriableError,
+    ShoalError,
     error_for,
 )
 from shoal.types import Node, TopicPartition
@@ -254,7 +255,7 @@ class Cluster:
             try:
                 await self.refresh(interest)
                 backoff.reset()
-            except (BrokerError, *RETRIED) as error:
+            except ShoalError as error:
                 logger.warning("metadata refresh failed: %s", error)
                 self._stale.set()
 
