@@ -216,6 +216,16 @@ def test_questions_about_offsets(producer, consumer, new_topic):
     assert one.lag(full) == 4
 
 
+def test_questions_about_a_topic_nobody_reads_hear_of_its_new_partitions(admin, consumer, topic):
+    one = consumer()
+    assert one.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 0}
+    assert len(one.partitions_for(topic)) == 1
+    admin.create_partitions({topic: 3})
+    assert one.end_offsets([TopicPartition(topic, 2)], timeout=10) == {TopicPartition(topic, 2): 0}
+    admin.create_partitions({topic: 4})
+    assert len(one.partitions_for(topic)) == 4
+
+
 def test_partitions_for_names_leader_and_replicas(consumer, new_topic):
     topic = new_topic(3)
     found = consumer().partitions_for(topic)

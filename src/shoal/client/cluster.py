@@ -51,6 +51,7 @@ class Cluster:
         self._bootstrap = config.addresses()
         self._auto_create_topics = auto_create_topics
         self._interest: set[str] | None = set()
+        self._asked_about: set[str] = set()
         self._coordinators: dict[str, Node] = {}
         self._stale = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -147,6 +148,10 @@ class Cluster:
         self._interest = None if topics is None else set(topics)
         self._keep_fresh()
 
+    def watches(self, topic: str) -> bool:
+        """Whether refreshes keep what is known of ``topic`` true."""
+        return self._interest is None or topic in self._interest
+
     def watch_also(self, topic: str) -> None:
         if self._interest is not None:
             self._interest.add(topic)
@@ -197,6 +202,9 @@ class Cluster:
         self, names: Collection[str], deadline: Deadline
     ) -> dict[str, BrokerError]:
         """Ask once about those of ``names`` that are unknown; what is wrong with the rest."""
+        # If what is known of them turns out to be wrong, the next refresh must be about them too,
+        # though nobody watches them.
+        self._asked_about.update(names)
         missing = [name for name in names if name not in self.metadata.topics]
         if not missing:
             return {}
@@ -249,9 +257,8 @@ class Cluster:
                 pass
             self._stale.clear()
             self._links.close_idle()
-            interest = self._interest
-            if interest is not None and not interest and not self.metadata.topics:
-                interest = set()
+            interest = None if self._interest is None else self._interest | self._asked_about
+            self._asked_about.clear()
             try:
                 await self.refresh(interest)
                 backoff.reset()

@@ -43,7 +43,11 @@ class Questions:
         return {tp: one.offset for tp, one in found.items() if one is not None}
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
-        metadata = await self._cluster.topics([topic], self.deadline(timeout))
+        deadline = self.deadline(timeout)
+        if not self._cluster.watches(topic):
+            # What an earlier question brought may be long out of date.
+            await self._cluster.retrying(lambda: self._cluster.refresh([topic], deadline), deadline)
+        metadata = await self._cluster.topics([topic], deadline)
         return metadata.partition_infos(topic)
 
     async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
