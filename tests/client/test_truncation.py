@@ -13,6 +13,7 @@ from shoal.client.reactions import Reaction, reaction
 from shoal.errors import ErrorCode, LogTruncatedError, ShoalError
 from shoal.records.batch import iter_headers
 from shoal.testing.broker import Broker
+from shoal.wire.apis.metadata import MetadataResponse
 from tests.client.conftest import take
 from tests.client.scripted import RECORDS, ScriptedBroker
 from tests.peers import need
@@ -237,6 +238,27 @@ def test_a_broker_that_cannot_be_asked_is_read_from_all_the_same():
             assert len(take(one, RECORDS)) == RECORDS
             one.seek(T0, 5, leader_epoch=0)
             assert len(take(one, RECORDS - 5)) == RECORDS - 5
+
+
+class HalfGone(Older):
+    """A second partition has lost its leader."""
+
+    def _metadata(self, code):
+        answer = super()._metadata(code)
+        lost = MetadataResponse.Partition(
+            partition_index=1, leader_id=-1, leader_epoch=self.epoch, replica_nodes=[2]
+        )
+        answer.topics[0].partitions.append(lost)
+        return answer
+
+
+def test_a_partition_nobody_leads_keeps_no_other_from_being_checked():
+    with HalfGone() as broker, Consumer(bootstrap_servers=broker.servers) as one:
+        lost = TopicPartition("t", 1)
+        one.assign([lost, T0])
+        one.seek(lost, 0, leader_epoch=0)
+        one.seek(T0, 0, leader_epoch=0)
+        assert len(take(one, RECORDS, timeout=5)) == RECORDS
 
 
 @pytest.fixture(scope="module")

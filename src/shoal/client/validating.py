@@ -171,19 +171,30 @@ class Validator:
             await self._cluster.refresh({one.state.tp.topic for one in questions}, deadline)
             questions = self._questions()
         by_leader: dict[int, list[_Question]] = {}
+        failures: list[BaseException] = []
         for one in questions:
-            by_leader.setdefault(self._cluster.leader_id(one.state.tp), []).append(one)
-        for node_id, asked in by_leader.items():
             try:
-                answer = await self._cluster.ask(
-                    _request(asked), node_id=node_id, deadline=deadline
-                )
-            except BrokerError as error:
-                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                    raise
-                for one in asked:  # a broker from before KIP-320: nothing can be found out
-                    _checked(one)
-                continue
+                by_leader.setdefault(self._cluster.leader_id(one.state.tp), []).append(one)
+            except RETRIED as error:
+                failures.append(error)  # nobody leads it now: no reason to let the others wait
+        outcomes = await asyncio.gather(
+            *(self._ask_leader(node, asked, deadline) for node, asked in by_leader.items()),
+            return_exceptions=True,
+        )
+        failures += [outcome for outcome in outcomes if outcome is not None]
+        # What will not pass is told before what may.
+        for failure in sorted(failures, key=lambda one: isinstance(one, RETRIED)):
+            raise failure
+
+    async def _ask_leader(self, node_id: int, asked: list[_Question], deadline: Deadline) -> None:
+        try:
+            answer = await self._cluster.ask(_request(asked), node_id=node_id, deadline=deadline)
+        except BrokerError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            for one in asked:  # a broker from before KIP-320: nothing can be found out
+                _checked(one)
+        else:
             self._judge(asked, answer)
 
     def _judge(self, asked: list[_Question], answer: Any) -> None:
