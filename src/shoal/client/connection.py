@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._next_id = 0
         self._is_paused = False
+        self._drained: asyncio.Future[None] | None = None
         self._raw: Any = None
         self._wakes_at = 1
         self.last_used = self._loop.time()
@@ -144,6 +145,13 @@ class Connection(asyncio.BufferedProtocol):
         """Write a request to which there is no answer (Produce with acks=0)."""
         self._write(request, None)
 
+    async def drain(self) -> None:
+        """Until the socket has taken all that was written, or the connection is closed."""
+        while self._error is None and (self._outgoing or self._is_paused):
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
     def close(self, error: Exception | None = None) -> None:
         """Close now; requests without an answer fail with ``error``."""
         if self._error is not None:
@@ -161,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
                 # Nobody may be waiting any more (a cancelled call); that is no news.
                 request.future.exception()
         self._outgoing.clear()
+        self._wake_drainers()
         if self.on_close is not None:
             self.on_close()
 
@@ -229,6 +238,13 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._pump()
+        if not self._is_paused:
+            self._wake_drainers()
+
+    def _wake_drainers(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the interface names it
         return self._incoming.room()

@@ -289,6 +289,8 @@ class Sender:
         request = Versioned(ApiKey.PRODUCE, lambda _: _request(config, data, ids), up_to=up_to)
         if config.required_acks == 0:
             connection.send_only(request)
+            # Not settled before, or buffer_memory would bound nothing and close() cut it off.
+            await connection.drain()
             return None
         answer = connection.send(request)
         for batch in batches:
