@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
 from shoal import Consumer, Producer, TopicPartition
+from shoal.client.accumulator import Accumulator
+from shoal.client.config import ProducerConfig
 from shoal.client.partitioner import partition_for_key
 from shoal.errors import BrokerError, ErrorCode, RequestTimeoutError
+from shoal.wire.apis.registry import ApiKey
 from tests.client.conftest import take
+from tests.client.scripted import ScriptedBroker
 
 
 def read_all(servers, topic, count, partitions=1):
@@ -179,6 +184,54 @@ def test_a_full_buffer_blocks_and_then_says_so():
         producer.close(0)
 
 
+class Deaf(ScriptedBroker):
+    """Reads nothing more once a record was sent to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.hears_again = threading.Event()
+
+    def _answer(self, frame):
+        if int.from_bytes(frame[:2], "big") == ApiKey.PRODUCE:
+            self.hears_again.wait(30)
+            return None
+        return super()._answer(frame)
+
+
+def test_a_buffer_is_bounded_also_when_nobody_waits_for_acknowledgements():
+    with (
+        Deaf() as broker,
+        Producer(
+            bootstrap_servers=broker.servers,
+            acks=0,
+            enable_idempotence=False,
+            buffer_memory=2**20,
+            max_block_ms=200,
+        ) as producer,
+    ):
+        with pytest.raises(RequestTimeoutError, match="buffer_memory"):
+            [producer.send("t", bytes(2**16)) for _ in range(1000)]
+        broker.hears_again.set()
+        producer.close(0)
+
+
+def test_a_partition_that_cannot_be_sent_to_does_not_make_others_linger():
+    now = 0.0
+    config = ProducerConfig(bootstrap_servers="localhost:9092", linger_ms=50)
+    accumulator = Accumulator(config, lambda: None, lambda: now)
+
+    def free(tp):
+        return 0 if tp.topic == "stuck" else 1
+
+    accumulator.append(TopicPartition("stuck", 0), None, b"v", (), 0)
+    now = 10.0
+    assert accumulator.ready(free) == []
+    assert accumulator.next_due_s() is None
+    accumulator.append(TopicPartition("other", 0), None, b"v", (), 0)
+    assert accumulator.ready(free) == []
+    assert accumulator.next_due_s() == pytest.approx(0.05)
+
+
 def test_an_unknown_cluster_is_named_in_time():
     with Producer(bootstrap_servers="127.0.0.1:9", max_block_ms=1000) as producer:
         before = time.monotonic()
@@ -338,6 +391,38 @@ def test_a_closed_producer_fails_what_it_could_not_send(broker):
     producer.close(0.05)
     assert future.exception(1) is not None
     producer.close()
+
+
+def test_who_waits_for_room_when_the_producer_is_closed_is_refused(broker):
+    producer = producer_of(broker, buffer_memory=1000, max_block_ms=60_000)
+    producer.send("t", "first").result(10)
+    broker.delay("Produce", 60, times=1000)
+    futures, refused = [], []
+
+    def fill():
+        try:
+            while True:
+                futures.append(producer.send("t", bytes(150)))
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    while producer._accumulator._used_bytes < 1000:
+        time.sleep(0.001)
+    producer.close(0)
+    filling.join(10)
+    assert refused == ["this client is closed"]
+    assert all(future.exception(1) is not None for future in futures)
+
+
+def test_who_sends_slowly_and_without_keys_reaches_every_partition(shoal_broker):
+    shoal_broker.create_topic("t", 4)
+    with producer_of(shoal_broker, batch_size=1000) as producer:
+        reached = [producer.send("t", bytes(300)).result(10).partition for _ in range(100)]
+    assert set(reached) == {0, 1, 2, 3}
+    moves = sum(a != b for a, b in pairwise(reached))
+    assert moves <= 100 * 400 / 1000  # a batch full each, however many it takes
 
 
 def test_the_first_record_makes_the_topic_where_that_is_allowed(shoal_broker):

@@ -247,11 +247,13 @@ class Builder:
 class _Queue:
     """The batches of one partition, oldest first; the last may still be open."""
 
-    __slots__ = ("batches", "open")
+    __slots__ = ("batches", "left_unfilled_bytes", "open")
 
     def __init__(self) -> None:
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
+        self.left_unfilled_bytes = 0
+        """In batches that left before they were full, since the last full one."""
 
 
 class Accumulator:
@@ -276,6 +278,8 @@ class Accumulator:
         self._unfinished = 0
         self._flushing = 0
         self._is_woken = False
+        self._is_closed = False
+        self._next_due: float | None = None
 
     # --- the user's side ---
 
@@ -287,31 +291,35 @@ class Accumulator:
         headers: Sequence[Header],
         timestamp_ms: int,
     ) -> tuple[SendFuture, bool]:
-        """Take one record; also whether it began a new batch.
+        """Take one record; also whether its partition has got a batch full of them by now.
+
+        That is one batch, or several that left half empty: of who sends slowly, all do.
 
         Raises:
             RequestTimeoutError: ``buffer_memory`` stayed full for ``max_block_ms``.
         """
         with self._condition:
-            if self._used_bytes >= self._memory_bytes:
+            if self._used_bytes >= self._memory_bytes or self._is_closed:
                 self._wait_for_room()
             queue = self._queues.get(tp)
             if queue is None:
                 queue = self._queues[tp] = _Queue()
             batch = queue.open
-            is_new = False
+            is_full = False
             if batch is None or not self._fits(batch, key, value, headers, timestamp_ms):
-                is_new = batch is not None
+                is_full = batch is not None or queue.left_unfilled_bytes >= self._batch_size
+                if is_full:
+                    queue.left_unfilled_bytes = 0
                 batch = self._open(queue, tp)
                 self._fits(batch, key, value, headers, timestamp_ms)
             index = batch.record_count
             batch.record_count = index + 1
-            return SendFuture(batch, index, timestamp_ms), is_new
+            return SendFuture(batch, index, timestamp_ms), is_full
 
     def append_prebuilt(self, tp: TopicPartition, data: memoryview, records: int) -> ProducerBatch:
         """Take an encoded batch as it is; only its producer id and sequence will be set."""
         with self._condition:
-            if self._used_bytes >= self._memory_bytes:
+            if self._used_bytes >= self._memory_bytes or self._is_closed:
                 self._wait_for_room()
             queue = self._queues.setdefault(tp, _Queue())
             queue.open = None
@@ -382,8 +390,10 @@ class Accumulator:
     def _wait_for_room(self) -> None:
         self._call(force=True)
         has_room = self._condition.wait_for(
-            lambda: self._used_bytes < self._memory_bytes, self._max_block_s
+            lambda: self._used_bytes < self._memory_bytes or self._is_closed, self._max_block_s
         )
+        if self._is_closed:
+            raise RuntimeError("this client is closed")
         if not has_room:
             raise RequestTimeoutError(
                 f"buffer_memory ({self._memory_bytes} bytes) stayed full for max_block_ms; "
@@ -402,6 +412,7 @@ class Accumulator:
         """Batches due now, at most ``is_free(tp)`` per partition, oldest first; they leave."""
         due: list[ProducerBatch] = []
         now = self._clock()
+        lingering: list[float] = []
         with self._condition:
             self._is_woken = False
             for tp, queue in self._queues.items():
@@ -412,17 +423,27 @@ class Accumulator:
                     batch = queue.batches.popleft()
                     if batch is queue.open:
                         queue.open = None
+                        queue.left_unfilled_bytes += batch.size_bytes
                     due.append(batch)
                     free -= 1
+                if free > 0 and queue.batches:
+                    lingering.append(queue.batches[0].created_at)
+            self._next_due = min(lingering) + self._linger_s if lingering else None
         return due
 
     def next_due_s(self) -> float | None:
-        """Seconds until an open batch has lingered enough; ``None``: nothing waits."""
+        """Seconds until something lingers no more of what was left by the last ``ready``.
+
+        ``None``: time alone makes nothing due. Partitions that were not free do not count: an
+        answer frees them, and what they keep has lingered enough long ago.
+        """
+        return None if self._next_due is None else max(0.0, self._next_due - self._clock())
+
+    def close(self) -> None:
+        """Take no more records; who waits for room is refused too."""
         with self._condition:
-            heads = [queue.batches[0] for queue in self._queues.values() if queue.batches]
-        if not heads:
-            return None
-        return max(0.0, min(b.created_at for b in heads) + self._linger_s - self._clock())
+            self._is_closed = True
+            self._condition.notify_all()
 
     def drop_late(self, before: float) -> list[ProducerBatch]:
         """Batches that were never sent and are older than ``before``; they leave."""

@@ -92,6 +92,7 @@ class Sender:
         for task in list(self._requests):
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
+        self._accumulator.close()  # what came after the next lines would wait for ever
         closed = ConnectionFailedError("the producer was closed before the record was sent")
         for queue in self._queues.values():
             for batch in (*queue.in_flight, *queue.failed, *queue.waiting):
@@ -198,9 +199,9 @@ class Sender:
             q.resume_at - now for q in self._queues.values() if q.waiting and q.resume_at > now
         ]
         due_s = self._accumulator.next_due_s()
-        if due_s is not None and due_s > 0:
+        if due_s is not None:
             pauses.append(due_s)
-        if any(q.waiting for q in self._queues.values()) or due_s is not None:
+        if not self._accumulator.is_empty:
             pauses.append(1.0)  # delivery_timeout_ms is looked after at least so often
         try:
             async with asyncio.timeout(min(pauses, default=None)):
