@@ -183,8 +183,12 @@ class Cluster:
             request.allow_auto_topic_creation = self._auto_create_topics
         return request
 
-    async def topics(self, names: Collection[str], deadline: Deadline) -> Metadata:
+    async def topics(
+        self, names: Collection[str], deadline: Deadline, *, anew: bool = False
+    ) -> Metadata:
         """Metadata in which every one of ``names`` is described, asking until it is.
+
+        ``anew``: asks also about what is known, which may be out of date unless it is watched.
 
         Raises:
             BrokerError: a broker refuses to speak about one of them.
@@ -192,20 +196,20 @@ class Cluster:
         """
 
         async def attempt() -> Metadata:
-            for failure in (await self.undescribed(names, deadline)).values():
+            for failure in (await self.undescribed(names, deadline, anew=anew)).values():
                 raise failure
             return self.metadata
 
         return await self.retrying(attempt, deadline)
 
     async def undescribed(
-        self, names: Collection[str], deadline: Deadline
+        self, names: Collection[str], deadline: Deadline, *, anew: bool = False
     ) -> dict[str, BrokerError]:
         """Ask once about those of ``names`` that are unknown; what is wrong with the rest."""
         # If what is known of them turns out to be wrong, the next refresh must be about them too,
         # though nobody watches them.
         self._asked_about.update(names)
-        missing = [name for name in names if name not in self.metadata.topics]
+        missing = [name for name in names if anew or name not in self.metadata.topics]
         if not missing:
             return {}
         found = await self.refresh(missing, deadline)

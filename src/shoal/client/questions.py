@@ -43,11 +43,9 @@ class Questions:
         return {tp: one.offset for tp, one in found.items() if one is not None}
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
-        deadline = self.deadline(timeout)
-        if not self._cluster.watches(topic):
-            # What an earlier question brought may be long out of date.
-            await self._cluster.retrying(lambda: self._cluster.refresh([topic], deadline), deadline)
-        metadata = await self._cluster.topics([topic], deadline)
+        # What an earlier question brought about a topic nobody reads may be long out of date.
+        anew = not self._cluster.watches(topic)
+        metadata = await self._cluster.topics([topic], self.deadline(timeout), anew=anew)
         return metadata.partition_infos(topic)
 
     async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
