@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -294,6 +295,21 @@ def test_lost_replies_leave_no_duplicates(broker):
         broker.drop("Produce", after=True)
     offsets, values = sent_in_order(broker, 60)
     assert offsets == values == [*range(60)]
+
+
+def test_an_answer_counts_although_its_topic_was_forgotten_meanwhile(broker):
+    async def forget():
+        producer._cluster.metadata = replace(producer._cluster.metadata, topics={})
+
+    with producer_of(broker, acks=1, enable_idempotence=False) as producer:
+        producer.send("t", "0").result(10)
+        broker.delay("Produce", 0.1)
+        future = producer.send("t", "1")
+        while not producer._sender._in_flight[1]:
+            time.sleep(0.001)
+        producer._engine.call(forget())
+        assert future.result(10).offset == 1
+    assert len(read_all(broker.bootstrap_servers, "t", 2)) == 2
 
 
 def test_cut_connections_lose_nothing(broker):

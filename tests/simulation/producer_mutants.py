@@ -85,8 +85,8 @@ PRODUCER_MUTANTS = (
     Mutant(
         "the offset of a batch is told for its neighbour",
         SENDING,
-        "if index == batch.tp.partition\n",
-        "if index is not None\n",
+        "found = by_partition.get((name, index)) or by_partition.get((ids[name], index))",
+        "found = next(iter(by_partition.values()), None)",
     ),
     Mutant(
         "a batch that expires is forgotten",

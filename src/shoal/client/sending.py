@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_WITH_TOPIC_IDS: Final = 13
 
+TopicIds = dict[str, bytes | None]
+
 
 class Sender:
     """Lives on the engine's loop; ``run`` is its only task, beside one per request."""
@@ -240,7 +242,7 @@ class Sender:
         """
         try:
             self._producer = await self._init_producer_id()
-        except RETRIED as error:
+        except (*RETRIED, InvalidFrameError) as error:
             logger.warning("no producer id yet: %s", error)
         except BrokerError as error:
             for queue in self._queues.values():
@@ -263,7 +265,7 @@ class Sender:
 
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
         try:
-            answer = await self._ask(node_id, batches)
+            answer, ids = await self._ask(node_id, batches)
         except (*RETRIED, InvalidFrameError) as error:
             logger.warning("produce to broker %d failed: %s", node_id, error)
             self._cluster.mark_stale()
@@ -276,12 +278,12 @@ class Sender:
             for batch in batches:
                 self._given_up(batch, error)
         else:
-            self._handle(batches, answer)
+            self._handle(batches, answer, ids)
         finally:
             self._in_flight[node_id] -= 1
             self.wake()
 
-    async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> Any:
+    async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> tuple[Any, TopicIds]:
         config = self._config
         data = [(batch, self._encoded(batch)) for batch in batches]
         connection = await self._connection(node_id, batches)
@@ -292,12 +294,12 @@ class Sender:
             connection.send_only(request)
             # Not settled before, or buffer_memory would bound nothing and close() cut it off.
             await connection.drain()
-            return None
+            return None, ids
         answer = connection.send(request)
         for batch in batches:
             batch.attempts += 1
             batch.copies += 1
-        return await answer
+        return await answer, ids
 
     async def _connection(self, node_id: int, batches: list[ProducerBatch]) -> Connection:
         """A way to the broker, as long as there is time: a batch that waits for one must expire."""
@@ -313,7 +315,7 @@ class Sender:
         except TimeoutError:
             raise RequestTimeoutError(f"broker {node_id} cannot be reached in time") from None
 
-    def _topic_ids(self, batches: list[ProducerBatch]) -> dict[str, bytes | None]:
+    def _topic_ids(self, batches: list[ProducerBatch]) -> TopicIds:
         """Their topics' ids, as far as the broker told us.
 
         Raises:
@@ -340,7 +342,8 @@ class Sender:
 
     # --- answers ---
 
-    def _handle(self, batches: list[ProducerBatch], answer: Any) -> None:
+    def _handle(self, batches: list[ProducerBatch], answer: Any, ids: TopicIds) -> None:
+        """``ids`` as they were when it was asked: what we know of a topic may change meanwhile."""
         if answer is None:
             for batch in batches:
                 self._acknowledged(batch, None, None)
@@ -348,19 +351,10 @@ class Sender:
         by_partition = {}
         for topic in answer.responses:
             for partition in topic.partition_responses:
-                by_partition[topic.name, topic.topic_id, partition.index] = partition
-        topics = self._cluster.metadata.topics
+                by_partition[topic.name or topic.topic_id, partition.index] = partition
         for batch in batches:
-            known = topics.get(batch.tp.topic)
-            found = next(
-                (
-                    one
-                    for (name, topic_id, index), one in by_partition.items()
-                    if index == batch.tp.partition
-                    and (name == batch.tp.topic or (known and topic_id == known.topic_id))
-                ),
-                None,
-            )
+            name, index = batch.tp.topic, batch.tp.partition
+            found = by_partition.get((name, index)) or by_partition.get((ids[name], index))
             if found is None:
                 self._failed(batch, RetriableError(ErrorCode.NETWORK_EXCEPTION, "no answer for it"))
             else:
@@ -443,7 +437,7 @@ def _fate_unknown(batch: ProducerBatch) -> RequestTimeoutError:
 def _request(
     config: ProducerConfig,
     data: list[tuple[ProducerBatch, bytes | memoryview]],
-    ids: dict[str, bytes | None],
+    ids: TopicIds,
 ) -> ProduceRequest:
     topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
     for batch, records in data:
