@@ -292,8 +292,8 @@ MUTANTS = (
     Mutant(
         "files go before the log start is durable",
         "directory.py",
-        "        if paths and (yield from self._save_checkpoints()):",
-        "        if paths:",
+        "        if self._expired and (yield from self._save_checkpoints()):",
+        "        if self._expired:",
         (STATES, "-k", "L10_retention"),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,7 @@ from shoal.records.batch import (
 )
 from shoal.records.compression import Codec
 from shoal.records.markers import encode_marker
-from shoal.testing.disk import SimDisk
+from shoal.testing.disk import FailingDisk, Fault, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, keyed, read_batches, read_records
 
@@ -112,6 +113,41 @@ def test_segments_below_the_log_start_go_whatever_the_policy() -> None:
     assert f"{0:020d}.index" not in names
 
 
+def log_files(directory: LogDirectory) -> list[str]:
+    names = [entry.name for entry in directory.disk.list("orders-0")]
+    return [name for name in names if name.endswith((".log", ".deleted"))]
+
+
+def test_files_that_could_not_go_go_with_the_next_retention() -> None:
+    disk = FailingDisk()
+    directory = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0)
+    config = LogConfig(segment_bytes=400, retention_ms=1000)
+    log = directory.create(TP, now_ms=NOW_MS, config=config)
+    for index in range(20):
+        log.append(batch(b"value %d" % index, timestamp_ms=NOW_MS + index), now_ms=NOW_MS)
+    log.roll(now_ms=NOW_MS)
+    log.sync()
+    disk.fault = Fault("rename", disk.count("rename") + 1, error=errno.ENOSPC)
+    retain(directory, NOW_MS + 10_000)
+    assert disk.hits == 1, "where the log starts could not be saved"
+    assert len(log_files(directory)) == 5
+    retain(directory, NOW_MS + 10_000)
+    assert log_files(directory) == [f"{20:020d}.log"]
+
+
+def test_retention_leaves_a_topic_made_again_meanwhile_alone() -> None:
+    directory, _ = filled(LogConfig(segment_bytes=400, retention_ms=1000))
+    job = directory.retain(NOW_MS + 10_000)
+    saving = next(job)
+    assert saving is not None
+    saving()
+    directory.delete(TP)()
+    log = directory.create(TP, now_ms=NOW_MS, config=LogConfig())
+    log.append(batch(b"new"), now_ms=NOW_MS)
+    run_job(job)
+    assert log_files(directory) == [f"{0:020d}.log"]
+
+
 def test_a_policy_without_delete_keeps_everything() -> None:
     directory, log = filled(replace(COMPACT, retention_ms=1, retention_bytes=1))
     retain(directory, NOW_MS + DAY_MS)
@@ -191,6 +227,20 @@ def test_tombstones_stay_for_their_time_and_then_go() -> None:
     assert read_records(log)[0].value is None, "its time is not over yet"
     log.cleaned_offset = 0
     run_job(directory.compact(NOW_MS + 1001))
+    assert [record.key for record in read_records(log)] == [b"b", b"last"]
+
+
+def test_the_time_of_a_tombstone_begins_though_its_batch_keeps_its_size() -> None:
+    directory = make(replace(COMPACT, delete_retention_ms=0))
+    log = directory.partitions[TP]
+    log.append(keyed([(b"a", None)]), now_ms=NOW_MS)
+    log.append(keyed([(b"b", b"2")]), now_ms=NOW_MS)
+    log.roll(now_ms=NOW_MS)
+    log.append(keyed([(b"last", b"3")]), now_ms=NOW_MS)
+    log.sync()
+    for later_ms in (0, 1):
+        log.cleaned_offset = 0
+        run_job(directory.compact(NOW_MS + later_ms))
     assert [record.key for record in read_records(log)] == [b"b", b"last"]
 
 

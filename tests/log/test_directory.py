@@ -200,6 +200,23 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start() -> None
     assert not [entry.name for entry in disk.list() if entry.kind == "directory"]
 
 
+def test_a_partition_made_again_inherits_nothing_though_the_old_one_is_not_cleared_away() -> None:
+    disk = SimDisk()
+    directory = open_directory(disk)
+    log = directory.create(TP, now_ms=NOW_MS)
+    log.append(batch(*[b"old"] * 100), now_ms=NOW_MS)
+    log.sync()
+    log.delete_records(50)
+    run_job(directory.checkpoint(NOW_MS))
+    directory.delete(TP)  # the work waits for its turn
+    log = directory.create(TP, now_ms=NOW_MS)
+    log.append(batch(*[b"new"] * 10), now_ms=NOW_MS)
+    log.sync()
+    disk.locks.clear()
+    again = open_directory(disk).partitions[TP]
+    assert (again.start_offset, again.end_offset, again.state.corrupt) == (0, 10, [])
+
+
 def test_the_name_of_a_deleted_topic_can_be_long() -> None:
     directory = open_directory(SimDisk())
     tp = TopicPartition("x" * 249, 0)

@@ -46,6 +46,8 @@ class SharedFiles(NamedTuple):
 
     number: int
     files: Mapping[str, bytes]
+    partitions: frozenset[TopicPartition]
+    """Of which they speak."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

@@ -13,12 +13,12 @@ How a group of segments is replaced, so that a crash at any point loses nothing:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
-from shoal.log.disk import Buffer, remove_if_there, write_fully
-from shoal.log.jobs import Job, attempt
+from shoal.log.disk import Buffer, Disk, remove_files, remove_if_there, write_fully
+from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.partition import PartitionLog
 from shoal.log.segment import OFFSETS_MAX, Segment
 from shoal.log.walking import read_varint
@@ -62,6 +62,48 @@ def retain(log: PartitionLog, now_ms: int) -> list[str]:
         else:
             log.roll(now_ms=now_ms)
     return log.drop_segments(count) if count else []
+
+
+class Expired:
+    """The files of dropped segments, until where their logs start is durable and they may go."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._paths: dict[PartitionLog, list[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._paths)
+
+    def add(self, log: PartitionLog, paths: list[str]) -> None:
+        self._paths.setdefault(log, []).extend(paths)
+
+    def remove(self, in_place: Callable[[PartitionLog], PartitionLog | None]) -> Job:
+        """Remove them; ``in_place`` gives the log that is where a log was.
+
+        By the time a worker comes to them a topic may have been deleted and made again, with
+        files of the same names. So they get names first that no log looks for.
+        """
+        doomed: list[str] = []
+        while self._paths:
+            log, paths = self._paths.popitem()
+            if in_place(log) is log:
+                doomed += self._set_aside(paths)
+                yield None
+        removed = Attempt(lambda: remove_files(self._disk, doomed))
+        yield removed
+        if removed.error is not None:
+            logger.error("old segments of %s: %s", self._disk.root, removed.error)
+
+    def _set_aside(self, paths: list[str]) -> Iterator[str]:
+        for path in paths:
+            try:
+                self._disk.rename(path, path + ".deleted")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                logger.error("%s cannot be removed: %s", path, error)
+                continue
+            yield path + ".deleted"
 
 
 def _past_retention(log: PartitionLog, now_ms: int) -> int:
@@ -374,10 +416,10 @@ def _compact_group(log: PartitionLog, group: list[Segment], filter_: Filter) -> 
     )
     new.adopt(file)
     try:
-        yield from _write_kept(group, new, filter_)
-        if len(group) == 1 and new.size == first.size:
+        changed = yield from _write_kept(group, new, filter_)
+        if len(group) == 1 and not changed:
             remove_if_there(log.disk, path + ".cleaned")
-            return  # nothing to drop
+            return  # nothing to drop, and no tombstone's time begins
         yield from attempt(file.sync)
     except BaseException:
         remove_if_there(log.disk, path + ".cleaned")
@@ -386,10 +428,14 @@ def _compact_group(log: PartitionLog, group: list[Segment], filter_: Filter) -> 
         yield from _swap(log, group, new)
 
 
-def _write_kept(group: list[Segment], new: Segment, filter_: Filter) -> Job:
-    size = 0
+def _write_kept(
+    group: list[Segment], new: Segment, filter_: Filter
+) -> Generator[Callable[[], object] | None, None, bool]:
+    """True in the end if anything differs from what was there."""
+    size, changed = 0, False
     for data, header, is_last in _with_last(_batches(group)):
         kept = filter_.apply(data, header, is_last=is_last)
+        changed = changed or kept != data
         if kept is not None:
             write_fully(new.file, new.size, kept)
             new.note(new.size, read_header(kept))
@@ -399,6 +445,7 @@ def _write_kept(group: list[Segment], new: Segment, filter_: Filter) -> Job:
             size = 0
             yield None
     new.modified_ms = group[-1].modified_ms
+    return changed
 
 
 def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:

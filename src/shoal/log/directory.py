@@ -37,7 +37,7 @@ from shoal.log.checkpoints import (
     show_id,
 )
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk, OsDisk, read_file, remove_files, remove_trees, replace_file
+from shoal.log.disk import Disk, OsDisk, read_file, remove_trees, replace_file
 from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
@@ -120,7 +120,8 @@ class LogDirectory:
         self._config_for = config_for
         self._reserve = Reserve(disk, reserve_bytes)
         self._lock = disk.lock(LOCK)
-        self._on_disk: set[TopicPartition] = set()
+        self._on_disk: frozenset[TopicPartition] = frozenset()
+        self._expired = cleaning.Expired(disk)
         self._checkpoint_number = self._checkpoint_written = 0
         self._checkpoint_lock = threading.Lock()
 
@@ -185,7 +186,7 @@ class LogDirectory:
             name: decode_offsets(read_file(self.disk, name)) or {}
             for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
         }
-        self._on_disk = set(checkpoints[RECOVERY_POINTS])
+        self._on_disk = frozenset().union(*checkpoints.values())
         found = {}
         for entry in self.disk.list():
             if entry.kind != "directory":
@@ -399,7 +400,6 @@ class LogDirectory:
         Where the logs start is made durable first: a crash may bring some of the files back, and
         then nobody must take them for the beginning of the log.
         """
-        paths = []
         for log in list(self.partitions.values()):
             try:
                 gone = cleaning.retain(log, now_ms)
@@ -408,12 +408,9 @@ class LogDirectory:
                 continue
             if gone:
                 logger.info("%s starts at offset %d now", log.topic_partition, log.start_offset)
-                paths += gone
-        if paths and (yield from self._save_checkpoints()):
-            removed = Attempt(lambda: remove_files(self.disk, paths))
-            yield removed
-            if removed.error is not None:
-                logger.error("old segments of %s: %s", self.disk.root, removed.error)
+                self._expired.add(log, gone)
+        if self._expired and (yield from self._save_checkpoints()):
+            yield from self._expired.remove(lambda log: self.partitions.get(log.topic_partition))
 
     def compact(self, now_ms: int) -> Job:
         """Compact the partitions that need it, the dirtiest first."""
@@ -434,7 +431,6 @@ class LogDirectory:
         def offsets(of: Callable[[PartitionLog], int]) -> bytes:
             return encode_offsets({tp: of(log) for tp, log in self.partitions.items()})
 
-        self._on_disk = set(self.partitions)
         self._checkpoint_number += 1
         files = {
             RECOVERY_POINTS: offsets(lambda log: log.synced_offset),
@@ -448,15 +444,17 @@ class LogDirectory:
                 }
             ),
         }
-        return SharedFiles(self._checkpoint_number, files)
+        return SharedFiles(self._checkpoint_number, files, frozenset(self.partitions))
 
     def _replace_checkpoints(self, contents: SharedFiles) -> None:
         """In any thread. Jobs overlap: one at a time writes, and none over what is newer."""
         with self._checkpoint_lock:
             if contents.number < self._checkpoint_written:
                 return
+            self._on_disk |= contents.partitions  # should it end half-way
             for name, content in contents.files.items():
                 replace_file(self.disk, name, content)
+            self._on_disk = contents.partitions
             self._checkpoint_written = contents.number
 
     def _write_checkpoints(self) -> None:
