@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import statistics
 import struct
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from shoal.broker.config import Listener
+from shoal.broker.config import BrokerConfig, Limits, Listener
 from shoal.errors import ErrorCode
 from shoal.testing.broker import Broker
 from shoal.wire.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -81,6 +83,43 @@ def test_a_wrong_password_is_refused_late_and_the_connection_closed(guarded, mec
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert user not in (answer.error_message or "")
         assert client.is_cut()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_only_the_first_of_many_guesses_at_once_is_looked_at(guarded, version):
+    before = guarded.live.counters.refused["authentication"]
+    with RawClient(guarded.port) as client:
+        handshake(client, "PLAIN", version)
+        for password in ("wrong", "wrong too", SECRET):
+            token = f"\0ada\0{password}".encode()
+            if version:
+                client.send(SaslAuthenticateRequest(auth_bytes=token), 2)
+            else:
+                client.sock.sendall(len(token).to_bytes(4) + token)
+        if version:
+            answer = client.receive(SaslAuthenticateRequest.API_KEY, 2)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_cut()
+    assert guarded.live.counters.refused["authentication"] == before + 1
+
+
+def test_an_unknown_user_is_refused_no_sooner_than_a_wrong_password():
+    at_once = Limits()._replace(failed_authentication_delay_seconds=0.0)
+    listener = Listener(port=0, sasl=MECHANISMS)
+
+    def took(user):
+        found = []
+        for _ in range(7):
+            with RawClient(broker.port) as client:
+                handshake(client, "PLAIN")
+                before = time.perf_counter()
+                authenticate(client, f"\0{user}\0wrong".encode())
+                found.append(time.perf_counter() - before)
+        return statistics.median(found)
+
+    config = BrokerConfig()._replace(limits=at_once)
+    with Broker(config=config, listeners=(listener,), users={"ada": SECRET}) as broker:
+        assert took("nobody") > took("ada") / 2
 
 
 def test_nothing_but_api_versions_is_served_before(guarded):

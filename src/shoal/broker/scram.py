@@ -145,7 +145,7 @@ class ScramServer:
             raise AuthenticationRefusedError("delegation tokens are not supported")
         found = self._lookup(self.user, self._mechanism)
         self._known = found is not None
-        self._credential = found or _decoy(self._mechanism, self.user, self._decoy_secret)
+        self._credential = found or decoy(self._mechanism, self.user, self._decoy_secret)
         self._binding = b64encode(match["gs2"].encode()).decode()
         self._nonce = match["nonce"] + self._server_nonce
         salt = b64encode(self._credential.salt).decode()
@@ -182,7 +182,7 @@ class ScramServer:
         return b"v=" + b64encode(verifier)
 
 
-def _decoy(mechanism: str, user: str, secret: bytes) -> Credential:
+def decoy(mechanism: str, user: str, secret: bytes) -> Credential:
     """The same made-up credential for the same unknown name, every time."""
     seed = hmac.digest(secret, user.encode(), "sha512")
     size = hashlib.new(HASHES[mechanism]).digest_size

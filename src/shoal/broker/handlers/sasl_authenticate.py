@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.broker.sasl import PasswordCheck, Stage
-from shoal.broker.scram import AuthenticationRefusedError, password_matches
+from shoal.broker.scram import AuthenticationRefusedError, decoy, password_matches
 from shoal.errors import ErrorCode
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -32,6 +32,8 @@ async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
             error_message="Authentication failed: invalid credentials",
         )
+        # What it sent behind that is not looked at: many guesses at once would not be slow.
+        call.connection.close_when_flushed()
         broker.loop.call_later(_delay(broker), _reply_and_close, call, response)
         return None
     return SaslAuthenticateResponse(auth_bytes=answer)
@@ -45,10 +47,14 @@ def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
             answer = await _step(broker, call, token)
         except AuthenticationRefusedError as error:
             _refused(broker, call, str(error))
+            call.connection.close_when_flushed()
             broker.loop.call_later(_delay(broker), call.connection.close)
             return
+        finally:
+            call.connection.release()
         call.send([len(answer).to_bytes(4) + answer])
 
+    call.connection.hold()
     broker.spawn(run())
 
 
@@ -56,13 +62,12 @@ async def _step(broker: Broker, call: Call, token: bytes) -> bytes:
     session = call.session
     found = session.step(token, broker.users, broker.decoy_secret)
     if isinstance(found, PasswordCheck):
-        if found.credential is None:
-            raise AuthenticationRefusedError("wrong user or password")
+        credential = found.credential or decoy("SCRAM-SHA-256", found.user, broker.decoy_secret)
         # Deriving the key takes milliseconds: not on the loop.
         matches = await broker.loop.run_in_executor(
-            None, password_matches, found.credential, found.password
+            None, password_matches, credential, found.password
         )
-        if not matches:
+        if not matches or found.credential is None:
             raise AuthenticationRefusedError("wrong user or password")
         session.passed(found.user)
         found = b""
