@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import Any, Protocol
 from uuid import uuid4
 
 from shoal.broker.config import GroupSettings
 from shoal.broker.partitions import Partition
-from shoal.errors import ErrorCode
+from shoal.errors import CorruptDataError, ErrorCode
 from shoal.group.config import GroupConfig
 from shoal.group.coordinator import Coordinator, partition_for
 from shoal.group.decision import Decision, Reply
@@ -67,6 +68,7 @@ class Shard:
         now_ms: Callable[[], int],
         reopen: Callable[[Partition], Partition],
         loop: asyncio.AbstractEventLoop,
+        arm: Callable[[Shard], None],
     ) -> None:
         self.number = number
         self.partition = partition
@@ -75,6 +77,7 @@ class Shard:
         self._now_ms = now_ms
         self._reopen = reopen
         self._loop = loop
+        self._arm = arm
         self._failed = False
         self.coordinator = self._new_coordinator()
 
@@ -143,6 +146,9 @@ class Shard:
         result = self.partition.append(bytearray(batch), now_ms, origin=Origin.BROKER)
         if result.error is not ErrorCode.NONE:
             logger.error("cannot write to %s: %s", self.partition.topic_partition, result.detail)
+            if self.partition.log.fenced is not None:
+                # It takes nothing more until it is opened anew.
+                self._loop.call_soon(self._fail)
             return self.coordinator.append_failed(decision, result.error, now_ms)
         self.coordinator.replay_all(decision.journal, result.base_offset)
         return decision
@@ -191,6 +197,7 @@ class Shard:
         self.coordinator = self._new_coordinator()
         self.load()
         self._failed = False
+        self._arm(self)  # nobody may ever ask again, and members must still expire
 
 
 def _replay(partition: Partition, loader: Loader) -> None:
@@ -198,21 +205,33 @@ def _replay(partition: Partition, loader: Loader) -> None:
     offset = log.start_offset
     while offset < log.high_watermark:
         found = log.read(offset, _LOAD_BYTES)
-        if found.error is not ErrorCode.NONE or not found.size:
-            logger.error("%s cannot be read at offset %d", partition.topic_partition, offset)
+        if found.error is ErrorCode.NONE and found.size:
+            offset = _feed(loader, found.read_bytes())
+            continue
+        logger.error("%s cannot be read at offset %d", partition.topic_partition, offset)
+        # What comes behind a damaged place is newer: without it groups would go back.
+        behind = [bad.end_offset for bad in log.state.corrupt if bad.start_offset <= offset]
+        if max(behind, default=0) <= offset:
             break
-        offset = _feed(loader, found.read_bytes())
+        offset = max(behind)
     loader.flush()
 
 
 def _feed(loader: Loader, data: bytes) -> int:
     """Whole batches; returns the offset behind them."""
     attributes, last = _overview(data)
+    records = None
     if not attributes & _OF_TRANSACTIONS:
-        loader.feed(decode_records(("", 0, data, 0, None)))
+        with suppress(CorruptDataError):
+            records = decode_records(("", 0, data, 0, None))
+    if records is not None:
+        loader.feed(records)
     else:
         for position, header in iter_headers(data):
-            _feed_batch(loader, data, position, header)
+            try:
+                _feed_batch(loader, data, position, header)
+            except CorruptDataError as error:
+                logger.error("a batch of committed offsets and groups is lost: %s", error)
     return read_header(data, last).next_offset
 
 
@@ -287,7 +306,14 @@ class Groups:
         if isinstance(partition, ErrorCode):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shard = Shard(
-            number, partition, self._config, self._syncer, self._now_ms, self._reopen, self._loop
+            number,
+            partition,
+            self._config,
+            self._syncer,
+            self._now_ms,
+            self._reopen,
+            self._loop,
+            self._arm,
         )
         self.shards[number] = shard
         shard.load()
