@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal import Consumer, Producer, TopicPartition
 from shoal.client.accumulator import Accumulator
@@ -183,6 +186,19 @@ def test_a_full_buffer_blocks_and_then_says_so():
             producer.send("t", bytes(900))
         assert time.monotonic() - before < 1
         producer.close(0)
+
+
+@given(st.floats(0, 1e7), st.integers(1, 10_000))
+def test_what_has_lingered_enough_by_the_clock_is_ready(created, linger_ms):
+    now = created
+    config = ProducerConfig(bootstrap_servers="localhost:9092", linger_ms=linger_ms)
+    accumulator = Accumulator(config, lambda: None, lambda: now)
+    accumulator.append(TopicPartition("t", 0), None, b"v", (), 0)
+    assert accumulator.ready(lambda _: 1) == []
+    now += accumulator.next_due_s()
+    while accumulator.next_due_s() > 0:
+        now = math.nextafter(now, math.inf)
+    assert len(accumulator.ready(lambda _: 1)) == 1, "or the sender asks for ever, in no time"
 
 
 class Deaf(ScriptedBroker):

@@ -476,5 +476,5 @@ class Accumulator:
             batch is not queue.open
             or self._flushing > 0
             or self._used_bytes >= self._memory_bytes
-            or now - batch.created_at >= self._linger_s
+            or now >= batch.created_at + self._linger_s
         )

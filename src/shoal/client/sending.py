@@ -48,6 +48,8 @@ from shoal.wire.schema import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 _FIRST_WITH_TOPIC_IDS: Final = 13
+# A timer may fire a little early: a shorter pause could come back to nothing due, again and again.
+_PAUSE_MIN_S: Final = 0.0001
 
 TopicIds = dict[str, bytes | None]
 
@@ -202,7 +204,7 @@ class Sender:
         ]
         due_s = self._accumulator.next_due_s()
         if due_s is not None:
-            pauses.append(due_s)
+            pauses.append(max(due_s, _PAUSE_MIN_S))
         if not self._accumulator.is_empty:
             pauses.append(1.0)  # delivery_timeout_ms is looked after at least so often
         try:
