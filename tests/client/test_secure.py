@@ -9,9 +9,10 @@ import trustme
 
 from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.broker.config import Listener
+from shoal.client.links import Lane
 from shoal.errors import AuthenticationError, ConnectionFailedError, RequestTimeoutError, ShoalError
 from shoal.testing.broker import Broker
-from tests.client.conftest import take
+from tests.client.conftest import poll_until, take
 
 pytestmark = pytest.mark.slow
 
@@ -103,3 +104,35 @@ def test_a_password_opens_and_a_wrong_one_does_not(files, mechanism):
         other = {**settings, "sasl_mechanism": another, "sasl_password": "pa,ss=word"}
         with Admin(**other) as admin, pytest.raises(AuthenticationError, match=mechanism):
             admin.list_topics(timeout=5)
+
+
+def test_a_member_that_is_not_let_in_any_more_says_so():
+    listener = Listener(port=0, sasl=("SCRAM-SHA-256",))
+    named = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "ada",
+        "sasl_password": "s3cret",
+    }
+    with (
+        Broker(listeners=(listener,), users={"ada": "s3cret"}, topics=["t"]) as broker,
+        Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            heartbeat_interval_ms=50,
+            **named,
+        ) as member,
+    ):
+        member.subscribe(["t"])
+        poll_until(member, member.assignment)
+        broker.on_loop(lambda live: live.users.set_password("ada", "another"))
+        links = member._session._cluster._links
+
+        async def cut_the_way_of_the_group():
+            for (_, lane), link in links._links.items():
+                if lane is Lane.GROUP:
+                    link.disconnect()
+
+        member._engine.call(cut_the_way_of_the_group())
+        with pytest.raises(AuthenticationError):
+            poll_until(member, lambda: False)

@@ -233,16 +233,27 @@ class Membership:
                 timeout_s=_FORGOTTEN_S,
             )
         except (ConnectionFailedError, RequestTimeoutError, InvalidFrameError) as error:
-            if link == self._link:
-                logger.info("lost the coordinator of group %r: %s", self._group_id, error)
-                self._link += 1
-                self._cluster.forget_coordinator(self._group_id)
-                self._give(self.member.connection_lost(self.now_ms))
+            self._lost(link, error)
+            return
+        except BrokerError as error:
+            # Refused before it was sent, by the authentication say: that is for the user to hear.
+            if self._lost(link, error):
+                self._give(self.member.coordinator_not_found(error.code, self.now_ms))
             return
         self._give(self.member.receive(ticket, answer, self.now_ms))
         if isinstance(request, JoinGroupRequest) and self.member.is_subscribed:
             # A leader must notice when a topic of anybody's grows, also one it does not read.
             self._cluster.watch(self.member.wanted_topics)
+
+    def _lost(self, link: int, error: ShoalError) -> bool:
+        """No way to the coordinator any more; False if that is old news."""
+        if link != self._link:
+            return False
+        logger.info("lost the coordinator of group %r: %s", self._group_id, error)
+        self._link += 1
+        self._cluster.forget_coordinator(self._group_id)
+        self._give(self.member.connection_lost(self.now_ms))
+        return True
 
     async def _find_coordinator(self) -> None:
         link = self._link
