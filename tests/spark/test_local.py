@@ -29,7 +29,9 @@ def test_another_spark_brings_its_own_python_code(monkeypatch: pytest.MonkeyPatc
 
 def test_the_script_leaves_out_what_pyspark_packed_and_nothing_else() -> None:
     packed = "/x/site-packages/pyspark/python/lib"
+    jars = "/x/site-packages/pyspark/jars"
     path = f"{packed}/pyspark.zip:/a b:{packed}/py4j-0.10.9.9-src.zip:/mine.zip"
+    path += f":{jars}/spark-core_2.13-4.3.0.jar:{jars}/other.jar"
     show = "import os, json, sys; print(json.dumps([os.environ['PYTHONPATH'], sys.argv[1:]]))"
     shown = subprocess.run(
         [worker_python("local"), "-c", show, "x y"],
@@ -38,4 +40,4 @@ def test_the_script_leaves_out_what_pyspark_packed_and_nothing_else() -> None:
         text=True,
         check=True,
     )
-    assert json.loads(shown.stdout) == ["/a b:/mine.zip", ["x y"]]
+    assert json.loads(shown.stdout) == [f"/a b:/mine.zip:{jars}/other.jar", ["x y"]]
