@@ -245,8 +245,8 @@ def test_the_budget_of_bytes_in_flight_pauses_reading_and_resumes():
 @pytest.mark.parametrize(
     ("data", "hint"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS client on a plaintext listener"),
-        (b"GET / HTTP/1.1\r\n", "HTTP client"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "the peer uses TLS, this listener does not"),
+        (b"GET / HTTP/1.1\r\n", "this is HTTP, not Kafka"),
         (b"\x7f\xff\xff\xff", "larger than allowed"),
         (b"\x00\x00\x00\x00", "not Kafka"),
         (b"\xff\xff\xff\xff", "not Kafka"),

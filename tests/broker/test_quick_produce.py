@@ -163,6 +163,38 @@ def test_replies_keep_their_order_behind_one_that_waits(quick_broker):
         assert offsets == sorted(offsets)
 
 
+def test_requests_that_come_together_are_answered_one_by_one(quick_broker):
+    damaged = bytearray(batch(b"v"))
+    damaged[-1] ^= 1
+    sent = [*[(1, batch(b"%d" % n)) for n in range(5)], (2, batch(b"x")), (1, bytes(damaged))]
+    sent += [(1, batch(b"6")), (9, batch(b"nowhere")), (1, batch(b"7", b"8"))]
+    with RawClient(quick_broker.port) as raw:
+        usual = request_for("t", 1, batch(b"v"), version=9, identity=b"")
+        raw.ask(usual, 9)
+        (before,) = raw.ask(usual, 9).responses[0].partition_responses
+        frames = [
+            b"".join(
+                encode_request(
+                    0, 9, 100 + n, "raw", request_for("t", *one, version=9, identity=b"")
+                )
+            )
+            for n, one in enumerate(sent)
+        ]
+        raw.sock.sendall(b"".join(frames))
+        answers = [raw.receive(0, 9).responses[0].partition_responses[0] for _ in sent]
+        asked = quick_broker.counters()["requests"]["Produce"]
+        first = before.base_offset + 1
+        stored = values_of(fetch(raw, "t", first, partition=1).records)
+    assert [one.index for one in answers] == [index for index, _ in sent]
+    codes = [ErrorCode.of(one.error_code) for one in answers]
+    assert codes[6] is ErrorCode.CORRUPT_MESSAGE
+    assert codes[8] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    good = [one.base_offset - first for one in answers if one.index == 1 and not one.error_code]
+    assert good == [0, 1, 2, 3, 4, 5, 6]
+    assert stored == [b"0", b"1", b"2", b"3", b"4", b"6", b"7", b"8"]
+    assert asked >= len(sent) + 2
+
+
 def test_faults_of_tests_hit_the_quick_way_too():
     with Broker(topics={"t": 1}) as broker, RawClient(broker.port) as raw:
         request = request_for("t", 0, batch(b"v"), version=9, identity=b"")

@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "a short write is taken for a whole one",
         "disk.py",
-        "    if taken == len(data):\n        return",
+        "    if taken != len(data):\n        _write_rest(file, position, data, taken)",
         "    return",
         (FAILURES, "-k", "L7"),
     ),

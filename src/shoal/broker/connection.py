@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from shoal.broker.counters import Counters
 from shoal.broker.outbox import FileRange, Outbox, Part, release
 from shoal.errors import InvalidFrameError
+from shoal.wire.frames import recognise
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _LENGTH: Final = Struct(">i")
 # Frames handled before the other connections get their turn.
 _FRAMES_PER_TURN: Final = 64
+_NOT_KAFKA: Final = "the frame is larger than allowed or not Kafka"
 _FIRST_FRAME_BUFFER_BYTES: Final = (1 << 20) + (64 << 10)
 
 
@@ -154,7 +156,7 @@ class Connection:
         self.session: object = None
         # How dispatch recognises the next produce request, and what may answer it here and now.
         self.produces: Any = None
-        self.at_once: Callable[[memoryview], bytes | None] | None = None
+        self.at_once: Callable[[memoryview, int, int], tuple[int, list[bytes]]] | None = None
         self.client_software = ("", "")
         self.is_closed = False
         self.accepted_at = self.last_active = self.last_write_progress = monotonic()
@@ -315,11 +317,13 @@ class Connection:
     def _scan(self, data: memoryview, end: int) -> None:
         """Handle every whole frame in ``data[:end]`` and keep the rest."""
         host, out, waiting = self._host, self._out, self._waiting
+        at_once = self.at_once
         position = frames = 0
         while end - position >= 4:
             size = _LENGTH.unpack_from(data, position)[0]
             if not 0 < size <= self.frame_limit:
-                raise _foreign(bytes(data[position : min(end, position + 16)]), size)
+                hint = recognise(bytes(data[position : min(end, position + 16)])) or _NOT_KAFKA
+                raise InvalidFrameError(f"a frame announces {size} bytes", hint=hint)
             start = position + 4
             if end - start < size:
                 break
@@ -332,14 +336,18 @@ class Connection:
             ):
                 self._park(frames > _FRAMES_PER_TURN)
                 break
-            frame = data[start : start + size]
             # What is answered at once is never in flight.
-            at_once = None if waiting else self.at_once
-            reply = at_once(frame) if at_once is not None else None
-            if reply is not None:
-                out.put_bytes(reply)
-            elif host.take(self, size):
-                host.on_frame(self, frame)
+            if at_once is not None and not waiting:
+                position, replies = at_once(data, position, end)
+                out.put(replies)
+                if self.is_closed:
+                    return
+                if replies:
+                    frames += len(replies) - 1
+                    continue
+                at_once = None  # different requests come next: look no further for this time
+            if host.take(self, size):
+                host.on_frame(self, data[start : start + size])
             else:
                 self._park(only_for_this_turn=False)
                 break
@@ -482,13 +490,3 @@ class Connection:
         if self._writing:
             self._writing = False
             self._host.loop.remove_writer(self.fd)
-
-
-def _foreign(head: bytes, size: int) -> InvalidFrameError:
-    """Say what the peer seems to speak instead of Kafka."""
-    reason = f"a frame announces {size} bytes"
-    if head[:2] == b"\x16\x03":
-        return InvalidFrameError(reason, hint="this is a TLS client on a plaintext listener")
-    if head[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI "):
-        return InvalidFrameError(reason, hint="this is an HTTP client on a Kafka listener")
-    return InvalidFrameError(reason, hint="the frame is larger than allowed or not Kafka")

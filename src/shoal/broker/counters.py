@@ -47,8 +47,9 @@ class Counters:
         self._next_complaint_ms = now_ms + _COMPLAINT_INTERVAL_MS
         return True
 
-    def request_took(self, api: str, seconds: float) -> None:
-        self.requests[api] += 1
+    def request_took(self, api: str, seconds: float, count: int = 1) -> None:
+        """A request, or so many that were handled together."""
+        self.requests[api] += count
         if seconds > self.slowest_seconds.get(api, 0.0):
             self.loop_held(api, seconds)
         elif seconds > STALL_SECONDS:

@@ -87,10 +87,6 @@ class Outbox:
             self.size_bytes += len(part) if isinstance(part, _PART) else part.size_bytes
             self._parts.append(part)
 
-    def put_bytes(self, part: bytes) -> None:
-        self.size_bytes += len(part)
-        self._parts.append(part)
-
     def clear(self) -> None:
         for part in self._parts:
             release(part)

@@ -7,7 +7,7 @@ empty partition, and its log is made by the first request that needs it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from shoal.broker.counters import Counters
@@ -47,6 +47,20 @@ class Partition:
     ) -> AppendResult:
         self._arrived += len(data)
         result = self.log.append(data, now_ms=now_ms, origin=origin)
+        self._note(data, result, now_ms)
+        return result
+
+    def append_run(self, run: Sequence[memoryview], now_ms: int) -> list[AppendResult]:
+        """Several batches of clients, in one write if that is possible."""
+        self._arrived += sum(map(len, run))
+        results = self.log.append_run(run, now_ms)
+        for data, result in zip(run, results, strict=True):
+            self._note(data, result, now_ms)
+        return results
+
+    def _note(
+        self, data: bytes | bytearray | memoryview, result: AppendResult, now_ms: int
+    ) -> None:
         if result.error is not ErrorCode.NONE or result.duplicate:
             self._arrived = max(0, self._arrived - len(data))
             failed = result.error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -55,7 +69,6 @@ class Partition:
         else:
             self._counters.batches_appended += 1
             self._counters.records_bytes_appended += len(data)
-        return result
 
     def _on_advance(self, log: PartitionLog) -> None:
         if log.closed:

@@ -14,6 +14,7 @@ connection. A request that differs by one byte takes the long way.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from time import perf_counter
@@ -47,6 +48,8 @@ _BY_ID_FROM: Final = 13
 _BEFORE_FROM: Final = 8
 # A producer whose requests look different every time is not worth learning from.
 _LESSONS_MAX: Final = 20
+# So many requests for one partition are written together at most.
+_RUN_MAX: Final = 16
 
 
 class Shape:
@@ -206,6 +209,10 @@ class _Stored:
         call.send((reply,))
 
 
+_Found = tuple[Shape, int, Partition, int, memoryview]
+"""Shape, correlation id, partition and its number, records."""
+
+
 class Habit:
     """What the produce requests of one connection look like, and how they are served."""
 
@@ -228,7 +235,7 @@ class Habit:
             is_ready = self.shape is not None and not self._waits
             self._connection.at_once = self.answer if is_ready else None
 
-    def _find(self, frame: memoryview) -> tuple[Shape, int, Partition, int, memoryview] | None:
+    def _find(self, frame: memoryview) -> _Found | None:
         shape = self.shape
         if shape is None or self._broker.dispatch.faults is not None:
             return None
@@ -248,27 +255,53 @@ class Habit:
             return None
         return shape, correlation_id, partition, index, records
 
-    def answer(self, frame: memoryview) -> bytes | None:
-        """Append and return the reply, where that waits for nothing; None if nothing was done."""
+    def answer(self, data: memoryview, position: int, end: int) -> tuple[int, list[bytes]]:
+        """Serve the frames in ``data`` that wait for nothing: where the others begin, and replies.
+
+        Neighbours of one partition are written together.
+        """
+        replies: list[bytes] = []
+        run: list[_Found] = []
+        connection = self._connection
+        while len(run) < _RUN_MAX and end - position >= _ID.size and not connection.is_closed:
+            start = position + _ID.size
+            until = start + _ID.unpack_from(data, position)[0]
+            if not start < until <= min(end, start + connection.frame_limit):
+                break
+            found = self._find(data[start:until])
+            if found is None:
+                break
+            if run and found[2] is not run[0][2]:
+                replies += self._append(run)
+                run = []
+            run.append(found)
+            position = until
+        if run:
+            replies += self._append(run)
+        return position, replies
+
+    def _append(self, run: Sequence[_Found]) -> list[bytes]:
         began = perf_counter()
-        found = self._find(frame)
-        if found is None:
-            return None
-        shape, correlation_id, partition, index, records = found
-        broker = self._broker
+        broker, partition = self._broker, run[0][2]
         try:
-            appended = partition.append(records, broker.now_ms())
-            if appended.error is not ErrorCode.NONE:
-                return self._refuse(shape, correlation_id, index, appended)
+            if len(run) == 1:
+                results = [partition.append(run[0][4], broker.now_ms())]
+            else:
+                results = partition.append_run([one[4] for one in run], broker.now_ms())
+            replies = [
+                shape.reply(correlation_id, index, appended)
+                if appended.error is ErrorCode.NONE
+                else self._refuse(shape, correlation_id, index, appended)
+                for (shape, correlation_id, _, index, _), appended in zip(run, results, strict=True)
+            ]
             if broker.syncs_in_intervals:
-                broker.syncer.register(partition.log, appended.end_offset, None)
-            reply = shape.reply(correlation_id, index, appended)
+                broker.syncer.register(partition.log, partition.log.end_offset, None)
         except Exception:
-            logger.exception("Produce v%d failed", shape.version)
+            logger.exception("Produce v%d failed", run[0][0].version)
             self._give_up()
-            return b""
-        broker.counters.request_took(_API, perf_counter() - began)
-        return reply
+            return []
+        broker.counters.request_took(_API, perf_counter() - began, len(run))
+        return replies
 
     def take(self, call: Call, frame: memoryview) -> bool:
         """Append, and answer when that is stored; False if nothing was done."""

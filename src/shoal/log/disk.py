@@ -15,7 +15,7 @@ import fcntl
 import mmap
 import os
 import stat as stat_module
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from shoal.errors import DataDirectoryInUseError, StorageError
@@ -48,6 +48,10 @@ class File(Protocol):
 
     def write_at(self, position: int, data: Buffer) -> int:
         """Write at ``position`` and return how many bytes were taken, maybe fewer than given."""
+        ...
+
+    def write_parts_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """As ``write_at`` of all parts in a row, in one step."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -134,6 +138,9 @@ class OsFile:
 
     def write_at(self, position: int, data: Buffer) -> int:
         return os.pwrite(self.fd, data, position)
+
+    def write_parts_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        return os.pwritev(self.fd, parts, position)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
@@ -288,8 +295,22 @@ def write_fully(file: File, position: int, data: Buffer) -> None:
         OSError: with some prefix of ``data`` written, maybe none.
     """
     taken = file.write_at(position, data)
-    if taken == len(data):
-        return
+    if taken != len(data):
+        _write_rest(file, position, data, taken)
+
+
+def write_parts_fully(file: File, position: int, parts: Sequence[Buffer]) -> None:
+    """As ``write_fully`` of all parts in a row.
+
+    One large write costs a file system half of what small ones cost.
+    """
+    size = sum(map(len, parts))
+    taken = file.write_parts_at(position, parts)
+    if taken != size:
+        _write_rest(file, position, b"".join(parts), taken)
+
+
+def _write_rest(file: File, position: int, data: Buffer, taken: int) -> None:
     view = memoryview(data)
     while taken < len(view):
         more = file.write_at(position + taken, view[taken:])

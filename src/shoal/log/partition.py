@@ -10,7 +10,7 @@ An outcome of the protocol is a value (``.error``); only our own bugs raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from shoal.errors import CorruptDataError, ErrorCode
@@ -23,7 +23,7 @@ from shoal.log.reading import View, first_at, newest_ms, slice_of
 from shoal.log.reserve import Reserve
 from shoal.log.results import AppendResult, Origin, ReadResult
 from shoal.log.saved import Saved
-from shoal.log.segment import Segment
+from shoal.log.segment import Part, Segment
 from shoal.log.smallfiles import SmallFiles
 from shoal.log.syncwork import SyncWork, Unsynced
 from shoal.log.validation import Checked, check, stores_as_sent, usual_batch
@@ -135,7 +135,7 @@ class PartitionLog:
         if self._stores_as_sent and origin is Origin.CLIENT and not isinstance(data, bytes):
             usual = usual_batch(data, self._config, now_ms)
             if usual is not None:
-                return self._append_usual(data, *usual, now_ms)
+                return self._append_usual([(data, *usual)], now_ms)[0]
         checked = check(data, self._config, now_ms=now_ms, from_client=origin is Origin.CLIENT)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
@@ -147,22 +147,41 @@ class PartitionLog:
                 return self._refusal(verdict)
         return self._append_checked(checked, now_ms)
 
+    def append_run(self, run: Sequence[bytearray | memoryview], now_ms: int) -> list[AppendResult]:
+        """As ``append`` of each, sent by clients, but written in one step where that is possible.
+
+        If that fails, none of them is stored.
+        """
+        if self.fenced is None and self._stores_as_sent:
+            usual = [
+                (data, *found)
+                for data in run
+                if (found := usual_batch(data, self._config, now_ms)) is not None
+            ]
+            size = sum(map(len, run))
+            if len(usual) == len(run) and self.active.size + size <= self._config.segment_bytes:
+                return self._append_usual(usual, now_ms)
+        return [self.append(data, now_ms=now_ms) for data in run]
+
     def _append_usual(
-        self,
-        data: bytearray | memoryview,
-        last_offset_delta: int,
-        max_timestamp_ms: int,
-        now_ms: int,
-    ) -> AppendResult:
+        self, run: Sequence[tuple[bytearray | memoryview, int, int]], now_ms: int
+    ) -> list[AppendResult]:
+        """Batches with the last offset delta and largest timestamp of each."""
         base_offset = self.end_offset
-        last_offset = base_offset + last_offset_delta
         epochs = self.epochs.entries
-        epoch = epochs[-1][0] if epochs else 0
-        assign_offsets(data, base_offset=base_offset, leader_epoch=epoch)
-        problem = self._store(data, last_offset, max_timestamp_ms, last_offset, now_ms)
+        epoch, start = epochs[-1][0] if epochs else 0, self.start_offset
+        parts: list[Part] = []
+        results = []
+        for data, last_offset_delta, max_timestamp_ms in run:
+            assign_offsets(data, base_offset=base_offset, leader_epoch=epoch)
+            last = base_offset + last_offset_delta
+            parts.append((data, last, max_timestamp_ms, last))
+            results.append(AppendResult(ErrorCode.NONE, base_offset, last, None, start))
+            base_offset = last + 1
+        problem = self._store(parts, now_ms)
         if problem is not None:
-            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
-        return AppendResult(ErrorCode.NONE, base_offset, last_offset, None, self.start_offset)
+            return [self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)] * len(run)
+        return results
 
     def _append_checked(self, checked: Checked, now_ms: int) -> AppendResult:
         base_offset = offset = self.end_offset
@@ -186,7 +205,7 @@ class PartitionLog:
             timestamp_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
             if timestamp_ms > latest_ms:
                 latest_ms, latest_offset = timestamp_ms, offset - 1
-        problem = self._store(data, offset - 1, latest_ms, latest_offset, now_ms)
+        problem = self._store([(data, offset - 1, latest_ms, latest_offset)], now_ms)
         if problem is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
         offset = base_offset
@@ -198,26 +217,22 @@ class PartitionLog:
             ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
         )
 
-    def _store(
-        self,
-        data: bytearray | memoryview,
-        last_offset: int,
-        latest_ms: int,
-        latest_offset: int,
-        now_ms: int,
-    ) -> str | None:
+    def _store(self, parts: Sequence[Part], now_ms: int) -> str | None:
         """Write what has its offsets, and count it; or say why that cannot be."""
-        size = len(data)
-        end_offset = last_offset + 1
+        data, last_offset, latest_ms, _ = parts[-1]
+        size, end_offset = len(data), last_offset + 1
+        if len(parts) > 1:
+            size = sum(len(part[0]) for part in parts)
+            latest_ms = max(part[2] for part in parts)
         if not self._reserve.admits(size):
             return f"the disk of {self.disk.root} is almost full"
         segment = self._segments[-1]
         try:
-            if segment.must_roll(self._config, size, end_offset, latest_ms, now_ms):
+            if segment.must_roll(self._config, size, end_offset, latest_ms, now_ms, len(parts)):
                 self.roll(now_ms=now_ms)
                 segment = self._segments[-1]
             try:
-                segment.append(data, last_offset, latest_ms, latest_offset)
+                segment.append(parts)
             except OSError:
                 self._cut_back(segment)
                 raise

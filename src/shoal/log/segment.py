@@ -7,7 +7,7 @@ with a checksum, and built again from the log whenever that does not fit (``Inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from shoal.log.disk import (
     read_file,
     remove_if_there,
     write_fully,
+    write_parts_fully,
 )
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from shoal.log.walking import first_record_at, walk
@@ -35,6 +36,9 @@ _LENGTH_MIN: Final = HEADER_SIZE - _LENGTH_FROM
 _WINDOW: Final = 4096
 _HINTS_MAX: Final = 256
 OFFSETS_MAX: Final = 2**31 - 1
+
+#: Batches to append, their last offset, the largest timestamp, and the offset it is found by.
+Part = tuple[Buffer, int, int, int]
 
 
 class Found(NamedTuple):
@@ -168,24 +172,28 @@ class Segment:
 
     # Appending
 
-    def append(self, data: Buffer, last_offset: int, max_timestamp_ms: int, at_offset: int) -> None:
-        """Write batches at the end; ``at_offset`` is the last offset of the latest in time.
+    def append(self, parts: Sequence[Part]) -> None:
+        """Write batches at the end, all parts in one step.
 
         Raises:
-            OSError: the file may hold part of ``data`` past ``size``: ``cut_back`` or give up.
+            OSError: the file may hold some of it past ``size``: ``cut_back`` or give up.
         """
-        position, size = self.size, len(data)
         file = self._file if self._file is not None else self.file
-        write_fully(file, position, data)
-        self.size = position + size
-        if max_timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = max_timestamp_ms
-            self.offset_of_max_timestamp = at_offset
-        if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = max_timestamp_ms
-        if self._unindexed > self.index_interval_bytes:
-            self._add_entries(last_offset, position)
-        self._unindexed += size
+        if len(parts) == 1:
+            write_fully(file, self.size, parts[0][0])
+        else:
+            write_parts_fully(file, self.size, [part[0] for part in parts])
+        for data, last_offset, max_timestamp_ms, at_offset in parts:
+            position, size = self.size, len(data)
+            self.size = position + size
+            if max_timestamp_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms = max_timestamp_ms
+                self.offset_of_max_timestamp = at_offset
+            if self.first_timestamp_ms is None:
+                self.first_timestamp_ms = max_timestamp_ms
+            if self._unindexed > self.index_interval_bytes:
+                self._add_entries(last_offset, position)
+            self._unindexed += size
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         assert self._index is not None
@@ -200,7 +208,13 @@ class Segment:
         self.file.truncate(self.size)
 
     def must_roll(
-        self, config: LogConfig, size: int, end_offset: int, timestamp_ms: int, now_ms: int
+        self,
+        config: LogConfig,
+        size: int,
+        end_offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+        entries: int = 1,
     ) -> bool:
         """Whether an append of ``size`` bytes that ends at ``end_offset`` needs a new segment."""
         if self.size == 0:
@@ -213,16 +227,16 @@ class Segment:
         return (
             timestamp_ms - first_ms > config.segment_ms
             or end_offset - self.base_offset > OFFSETS_MAX
-            or self.is_full(config.segment_index_bytes)
+            or self.is_full(config.segment_index_bytes, entries)
         )
 
-    def is_full(self, segment_index_bytes: int) -> bool:
-        """Whether an index has no room for another entry."""
+    def is_full(self, segment_index_bytes: int, entries: int = 1) -> bool:
+        """Whether an index has no room for so many entries more."""
         assert self._index is not None, "appended to after loading the indexes"
         assert self._times is not None
         return (
-            len(self._index.offsets) >= segment_index_bytes // OFFSET_ENTRY_SIZE
-            or len(self._times) >= segment_index_bytes // TIME_ENTRY_SIZE
+            len(self._index.offsets) + entries > segment_index_bytes // OFFSET_ENTRY_SIZE
+            or len(self._times) + entries > segment_index_bytes // TIME_ENTRY_SIZE
         )
 
     # Indexes

@@ -123,6 +123,9 @@ class SimFile:
         self._disk.changed(self._inode)
         return len(taken)
 
+    def write_parts_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        return self.write_at(position, b"".join(parts))
+
     def truncate(self, size: int) -> None:
         assert self._may_write, "opened for reading"
         self._disk.called("truncate", self._path)
