@@ -2,7 +2,9 @@
 
 Goals: 16 KiB batches at least 2x Apache Kafka's MB/s, 1 MB batches 1.5x, fetches of 1 MiB 1x,
 through confluent-kafka's producer the same. Both leave syncs to the operating system. Every load
-runs twice and the second run counts: a Java broker needs the first to compile itself.
+runs twice and the second run counts: a Java broker needs the first to compile itself. No run
+begins before the disk has what the ones before it wrote: a kernel with too much unwritten slows
+down whoever writes next.
 
     python -m benchmarks broker_load
     python -m benchmarks.broker_load --only "50 connections"
@@ -10,6 +12,7 @@ runs twice and the second run counts: a Java broker needs the first to compile i
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +179,9 @@ def measure(target: Target, loads: Sequence[Load]) -> Mapping[str, float]:
     found = {}
     for load in loads:
         run = load.prepare(target)
-        found[load.what] = [run() for _ in range(RUNS)][-1]
+        for _ in range(RUNS):
+            os.sync()
+            found[load.what] = run()
     return found | {RESIDENT: resident_mb(target.pid)}
 
 
