@@ -187,8 +187,22 @@ def test_the_offsets_of_a_group_are_read_set_reset_and_forgotten(admin, producer
         assert admin.group_offsets(group)[left].offset == offset
     with pytest.raises(ValueError, match="yesterday"):
         admin.reset_group_offsets(group, [left], "yesterday")
+    with pytest.raises(ValueError, match="time:soon"):
+        admin.reset_group_offsets(group, [left], "time:soon")
+    absent = TopicPartition(left.topic, 99)
+    with pytest.raises(BrokerError, match=f"UNKNOWN_TOPIC_OR_PARTITION.*{absent}"):
+        admin.reset_group_offsets(group, [absent], "earliest")
     admin.delete_group_offsets(group, [left])
     assert admin.group_offsets(group) == {right: found[right]}
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_name_that_cannot_be_a_hosts_is_an_address_nobody_answers_at(host):
+    with (
+        Admin(bootstrap_servers=f"{host}:9092") as nowhere,
+        pytest.raises(RequestTimeoutError, match=f"cannot connect to {host}:9092"),
+    ):
+        nowhere.list_topics(timeout=0.3)
 
 
 def test_a_group_in_use_is_not_changed_behind_its_back(admin, consumer, topic, group):

@@ -117,11 +117,12 @@ def test_the_loop_is_free_while_a_poll_waits(topic, settings):
 def test_a_poll_cancelled_in_a_listener_is_cancelled_and_the_listener_is_told_again(
     topic, settings
 ):
-    told = []
+    told, is_told = [], asyncio.Event()
 
     class Listener:
         async def on_partitions_assigned(self, partitions):
             told.append(partitions)
+            is_told.set()
             if len(told) == 1:
                 await asyncio.Event().wait()
 
@@ -133,8 +134,7 @@ def test_a_poll_cancelled_in_a_listener_is_cancelled_and_the_listener_is_told_ag
         async with AsyncConsumer(**settings) as one:
             await one.subscribe([topic], Listener())
             polling = asyncio.create_task(poll_for_ever(one))
-            while not told:
-                await asyncio.sleep(0.001)
+            await is_told.wait()
             polling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await polling

@@ -35,6 +35,19 @@ def test_a_commit_names_the_next_offset_and_keeps_the_note(producer, consumer, t
         one.commit_sync({tp: OffsetAndMetadata(-1)})
 
 
+def test_a_note_no_request_can_hold_is_told_where_the_outcome_is(consumer, topic):
+    tp = TopicPartition(topic, 0)
+    one, told = consumer(), []
+    one.assign([tp])
+    too_long = {tp: OffsetAndMetadata(1, "x" * 40_000)}
+    with pytest.raises(ValueError, match="40000 bytes"):
+        one.commit_sync(too_long)
+    one.commit_async(too_long, lambda _, error: told.append(str(error)))
+    one.commit_sync({})
+    assert len(told) == 1
+    assert "40000 bytes" in told[0]
+
+
 def test_an_assigned_reader_starts_where_its_group_committed(producer, consumer, topic):
     tp = TopicPartition(topic, 0)
     fill(producer, topic, 5)

@@ -119,6 +119,25 @@ def test_callbacks_run_on_another_thread_and_cannot_hurt(producer, topic):
     assert seen[-1] == 2
 
 
+def test_a_callback_may_close_its_producer(servers, topic):
+    outcome, closed = [], threading.Event()
+    producer = Producer(bootstrap_servers=servers, linger_ms=0)
+
+    def on_delivery(future):
+        try:
+            outcome.append(future.result(0).offset)
+            producer.close(5)
+        except Exception as error:
+            outcome.append(error)
+        closed.set()
+
+    producer.send(topic, b"v", on_delivery=on_delivery)
+    assert closed.wait(10)
+    assert outcome == [0]
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.send(topic, b"v")
+
+
 def test_linger_waits_for_company_and_flush_does_not(servers, topic):
     with Producer(bootstrap_servers=servers, linger_ms=60_000) as producer:
         future = producer.send(topic, b"v")

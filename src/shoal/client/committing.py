@@ -170,9 +170,12 @@ class Committer:
         self._spawn(self._commit_async(dict(offsets), callback))
 
     async def _commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        error = None
+        error: Exception | None = None
         if offsets:  # nothing to commit is no request, and a success
-            error = (await self._attempt(offsets, self._request_deadline())).as_error()
+            try:
+                error = (await self._attempt(offsets, self._request_deadline())).as_error()
+            except ValueError as misfit:  # what no request can hold
+                error = misfit
             if error is None:
                 self._committed(offsets)
         if callback is not None:

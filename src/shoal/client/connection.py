@@ -414,7 +414,7 @@ async def open_connection(
     except TimeoutError:
         _discard(connection)
         raise ConnectionFailedError(f"{name} was not ready within {timeout_s:g} s") from None
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name that no DNS can hold is a UnicodeError
         _discard(connection)
         reason = str(error) or type(error).__name__
         if tls is not None and isinstance(error, ConnectionError):

@@ -16,6 +16,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.connection import Versioned
 from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
 from shoal.client.timing import Deadline
+from shoal.client.topic_admin import need_partitions
 from shoal.errors import BrokerError, ErrorCode, InvalidMessageError
 from shoal.types import OffsetAndMetadata, TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
@@ -169,6 +170,8 @@ async def reset_group_offsets(
 
     ``to``: "earliest", "latest", "time:<ms>" or an offset, which is kept within the log.
     """
+    time_ms = _time_of(to)
+    await need_partitions(cluster, partitions, deadline)
     first = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), deadline)
     last = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), deadline)
     starts = {tp: one.offset for tp, one in first.items() if one is not None}
@@ -177,17 +180,29 @@ async def reset_group_offsets(
         targets = starts
     elif to == "latest":
         targets = ends
-    elif isinstance(to, str) and to.startswith("time:"):
-        times = dict.fromkeys(partitions, int(to.removeprefix("time:")))
-        found = await list_offsets(cluster, times, deadline)
+    elif time_ms is not None:
+        found = await list_offsets(cluster, dict.fromkeys(partitions, time_ms), deadline)
         targets = {tp: ends[tp] if one is None else one.offset for tp, one in found.items()}
-    elif isinstance(to, int):
-        targets = {tp: min(max(to, starts[tp]), ends[tp]) for tp in partitions}
     else:
-        raise ValueError(f'to={to!r} is not "earliest", "latest", "time:<ms>" or an offset')
+        assert isinstance(to, int)
+        targets = {tp: min(max(to, starts[tp]), ends[tp]) for tp in partitions}
     commit = {tp: OffsetAndMetadata(offset) for tp, offset in targets.items()}
     await alter_group_offsets(cluster, group_id, commit, deadline)
     return targets
+
+
+def _time_of(to: str | int) -> int | None:
+    """The time ``to`` names; ``None`` if it names an end or an offset.
+
+    Raises:
+        ValueError: it names nothing.
+    """
+    if isinstance(to, int) or to in ("earliest", "latest"):
+        return None
+    prefix, _, number = to.partition(":")
+    if prefix != "time" or not (number.isascii() and number.isdigit()):
+        raise ValueError(f'to={to!r} is not "earliest", "latest", "time:<ms>" or an offset')
+    return int(number)
 
 
 async def alter_group_offsets(

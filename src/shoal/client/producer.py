@@ -64,6 +64,7 @@ class Producer:
         self._on_batch = getattr(self._partitioner, "batch_done", None)
         self._partition_counts: dict[str, int] = {}
         self._callbacks: ThreadPoolExecutor | None = None
+        self._callback_thread = 0
         self._buffers = Buffers(self.config.buffer_memory)
         self._buffers_lock = threading.Lock()
         self._engine = self._new_engine()
@@ -241,7 +242,8 @@ class Producer:
             self._engine.stop()
             self._partition_counts.clear()  # so that the next send asks the engine, and fails
             if self._callbacks is not None:
-                self._callbacks.shutdown(wait=True)
+                # A callback may close its producer; it cannot wait for itself.
+                self._callbacks.shutdown(wait=threading.get_ident() != self._callback_thread)
 
     def __enter__(self) -> Self:
         return self
@@ -276,15 +278,15 @@ class Producer:
     def _run_callbacks(self, callbacks: list[Callback]) -> None:
         if self._callbacks is None:
             self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="shoal-producer-callbacks")
-        self._callbacks.submit(_run_all, callbacks)
+        self._callbacks.submit(self._run_all, callbacks)
 
-
-def _run_all(callbacks: list[Callback]) -> None:
-    for callback in callbacks:
-        try:
-            callback()
-        except Exception:
-            logger.exception("a delivery callback raised")
+    def _run_all(self, callbacks: list[Callback]) -> None:
+        self._callback_thread = threading.get_ident()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                logger.exception("a delivery callback raised")
 
 
 def _checked_headers(given: Headers) -> Sequence[Header]:
