@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.client_workers import brokers, filled_topic, java_consumer, run_worker
 from benchmarks.measuring import Report, Row, json_argument
 
-ROUNDS = 3
+ROUNDS = 5
 RECORDS = 12_000_000
 # How many each reads: about a second's worth.
 COUNTS = {
