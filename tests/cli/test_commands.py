@@ -128,9 +128,15 @@ def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) 
         (["consume", "lines", "--from", "sometime"], "is no position"),
         (["consume", "lines", "--format", "{offfset}"], "fields: topic"),
         (["consume", "lines", "--format", "xml"], "is no format"),
+        (["consume", "lines", "--format", "{value.x}"], "'{value.x}' is wrong"),
+        (["consume", "lines", "--format", "{value[0]}"], "'{value[0]}' is wrong"),
         (["consume", "lines", "-p", "9"], "has partitions 0 to 0, not 9"),
         (["consume", "(", "--pattern", "-g", "g"], "is no pattern"),
         (["produce", "lines", "--header", "x"], "NAME=VALUE"),
+        (["produce", "lines", "-k", ""], "--key-separator is empty"),
+        (["produce", "lines", "-p", "9", __file__], "has partitions 0 to 0, not 9"),
+        (["group", "reset", "g", "--to", "²", "-t", "lines", "--yes"], "'²' is no position"),
+        (["topic", "alter", "lines", "-p", str(2**40)], "must be int32"),
         (["topic", "create", "a/b"], "INVALID_TOPIC"),
         (["topic", "create", "x", "-c", "nonsense"], "KEY=VALUE"),
         (["topic", "create", "x", "-c", "retention.mss=1"], "retention.mss"),
@@ -183,6 +189,13 @@ def test_any_number_is_shown_as_a_time(shoal: Run, broker: Broker) -> None:
             producer.send("times", b"x", timestamp_ms=timestamp_ms).result(10)
     shown = shoal("consume", "times", "--format", "{time}").stdout
     assert shown == f"1970-01-01T00:00:00.000+00:00\n{2**60}ms\n"
+
+
+@pytest.mark.parametrize("before", ["0001-01-01", "1969-12-31T23:59", "999999d"])
+def test_a_time_before_all_records_is_the_beginning(shoal: Run, before: str) -> None:
+    shoal("topic", "create", "beginning", "-p", "1")
+    shoal("produce", "beginning", stdin="first\n")
+    assert shoal("consume", "beginning", "--from", before, "-n", "1").stdout == "first\n"
 
 
 def test_a_group_is_not_moved_by_reading(shoal: Run) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from shoal.errors import ConfigError, did_you_mean
+from shoal.errors import ConfigError, ShoalError, did_you_mean
 
 if TYPE_CHECKING:
     from shoal.client.admin import Admin
@@ -132,7 +132,13 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
         settings = resolve(chosen, given.pop("profile"), given.pop("password_file"))
         if given.pop("verbose"):
             _explain(settings)
-        command(Target(settings, given.pop("timeout")), **given)
+        try:
+            command(Target(settings, given.pop("timeout")), **given)
+        except ShoalError:
+            raise
+        except ValueError as error:
+            # The client's word for an argument it cannot take: a partition that is not there, say.
+            raise ConfigError(str(error)) from error
 
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # typer reads it
         parameters=[p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared

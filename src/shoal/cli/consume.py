@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -184,15 +185,19 @@ def time_ms(text: str, others: str = "") -> int:
         others: what the caller would have taken instead of a time, for the error.
     """
     if match := _AGO.fullmatch(text):
-        return int((time.time() - int(match[1]) * _SECONDS[match[2]]) * 1000)
+        # No record is older than 1970: before that is the beginning.
+        return max(0, int(time.time() * 1000) - int(match[1]) * _SECONDS[match[2]] * 1000)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.year < 1970:
+            return 0
+        moment = moment if moment.tzinfo else moment.astimezone()
+        return max(0, int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"{text!r} is no {'position' if others else 'time'}: give {others}a time such as "
             "2026-01-31T12:00, or 15m for fifteen minutes ago"
         ) from None
-    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
 def _pattern(topics: list[str]) -> re.Pattern[str]:
@@ -217,8 +222,12 @@ def _writer(output: str) -> Write:
     template = templates.get(output, output)
     if "{" not in template:
         raise ConfigError(f"{output!r} is no format: value, key, full, json, raw, or a template")
+    nothing = _fields(Record("", 0, 0, 0, 0, None, None))  # type: ignore[arg-type]  # to try the template
     try:
-        template.format(**_fields(Record("", 0, 0, 0, 0, None, None)))  # type: ignore[arg-type]  # a record with nothing in it, to try the template
+        for _, name, _, _ in Formatter().parse(template):
+            if name is not None and name not in nothing:
+                raise KeyError(name)  # also value[0] and value.x, which not every value has
+        template.format(**nothing)
     except (KeyError, IndexError, ValueError) as error:
         raise ConfigError(
             f"the template {output!r} is wrong ({error}); fields: topic partition offset time "

@@ -189,7 +189,7 @@ def _partitions(
 
 def _offsets(admin: Admin, tps: list[TopicPartition], to: str) -> dict[TopicPartition, int]:
     ends = {tp: _at(one) for tp, one in _listed(admin, tps, "latest").items()}
-    if to.isdigit():
+    if to.isascii() and to.isdigit():
         first = _listed(admin, tps, "earliest")
         return {tp: min(max(int(to), _at(first[tp])), ends[tp]) for tp in tps}
     wanted: int | str = (

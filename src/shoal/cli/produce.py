@@ -62,6 +62,8 @@ def produce(
     headers = [_header(entry) for entry in header or ()]
     marker = None if null_marker is None else null_marker.encode()
     separator = None if key_separator is None else key_separator.encode()
+    if separator == b"":
+        raise ConfigError("--key-separator is empty: give what stands between key and value")
     sent = 0
     more = {"compression_type": compression, "acks": acks, "linger_ms": 20}
     with (
