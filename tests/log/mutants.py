@@ -23,6 +23,7 @@ PARTITION = "tests/log/test_partition.py"
 CLEANING = "tests/log/test_cleaning.py"
 DIRECTORY = "tests/log/test_directory.py"
 DURABILITY = "tests/log/test_durability.py"
+RUNS = "tests/log/test_runs.py"
 
 
 class Mutant(NamedTuple):
@@ -214,6 +215,27 @@ MUTANTS = (
         "    if taken != len(data):\n        _write_rest(file, position, data, taken)",
         "    return",
         (FAILURES, "-k", "L7"),
+    ),
+    Mutant(
+        "a short write of several batches is taken for a whole one",
+        "disk.py",
+        "    if taken != size:",
+        "    if False:",
+        (RUNS,),
+    ),
+    Mutant(
+        "batches written together have one entry in the index",
+        "segment.py",
+        "            if self._unindexed > self.index_interval_bytes:",
+        "            if data is parts[0][0] and self._unindexed > self.index_interval_bytes:",
+        (RUNS,),
+    ),
+    Mutant(
+        "batches written together all get the first offset",
+        "partition.py",
+        "            base_offset = last + 1",
+        "            pass",
+        (RUNS,),
     ),
     Mutant(
         "a failed append is left in the file",
