@@ -7,10 +7,12 @@ import gc
 import logging
 import resource
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from shoal import Consumer, TopicPartition
 from shoal.broker.config import BrokerConfig, Limits
 from shoal.broker.serving import raise_file_limit
 from shoal.errors import ErrorCode
@@ -109,3 +111,23 @@ def test_syncing_in_intervals_keeps_nothing_of_earlier_intervals():
         broker.on_loop(lambda live: live.loop.call_later(0.2, rounds.set))
         assert rounds.wait(10)
         assert broker.on_loop(lambda _: timers()) < started + 50
+
+
+def test_a_stop_answers_who_waits_and_does_not_wait_for_who_asks_again():
+    with Broker(topics=["t"]) as broker:
+        readers = [Consumer(bootstrap_servers=broker.bootstrap_servers) for _ in range(3)]
+        try:
+            for reader in readers:
+                reader.assign([TopicPartition("t", 0)])
+                reader.poll(0.05)
+            until = time.monotonic() + 10
+            while broker.counters()["fetches_waiting"] < len(readers):
+                assert time.monotonic() < until
+            before = time.monotonic()
+            broker.stop()
+            # Far less than a long poll: they ask again and again, in threads of their own.
+            assert time.monotonic() - before < 0.4
+        finally:
+            for reader in readers:
+                reader.close(0)
+        broker.start()

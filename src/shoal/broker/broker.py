@@ -216,6 +216,8 @@ class Broker:
         self._stopped = True
         self.server.stop_accepting()
         self.waiting.finish_all()
+        # A consumer that is answered asks again at once: there would always be one that waits.
+        self.server.stop_reading()
         deadline = self.loop.time() + self.config.shutdown_seconds
         while self.loop.time() < deadline and self._has_work():  # noqa: ASYNC110  (many sources)
             await asyncio.sleep(0.005)

@@ -117,6 +117,11 @@ class Server:
                 self.loop.remove_reader(listener.sock.fileno())
                 listener.sock.close()
 
+    def stop_reading(self) -> None:
+        """Take no more requests; every connection ends when what it is owed is sent."""
+        for connection in list(self.connections):
+            connection.close_when_flushed()
+
     def close(self) -> None:
         self.stop_accepting()
         if self._tick_handle is not None:
