@@ -17,7 +17,6 @@ from shoal.client.config import AdminConfig, ConnectionConfig, ConsumerConfig, P
 from shoal.client.engine import Engine
 from shoal.client.links import Links
 from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
-from shoal.client.ranges import RangeReader
 from shoal.client.security import tls_context
 from shoal.client.timing import Deadline
 from shoal.errors import (
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.client.producer import Producer
+    from shoal.client.ranges import RangeReader
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Connection:
         self._config = config
         self._engine = Engine("shoal-spark")
         self._cluster = self._engine.call(_open(self._config))
-        self._reader = RangeReader(self._config)
+        self._reader: RangeReader | None = None
         self._producer: Producer | None = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -82,6 +82,11 @@ class Connection:
 
     @property
     def reader(self) -> RangeReader:
+        # Imported late: who plans reads nothing, and a stream waits for its planner to start.
+        from shoal.client.ranges import RangeReader
+
+        if self._reader is None:
+            self._reader = RangeReader(self._config)
         return self._reader
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -125,7 +130,8 @@ class Connection:
         """Close everything; the process may go on without this cluster."""
         if self._producer is not None:
             self._producer.close()
-        self._reader.close()
+        if self._reader is not None:
+            self._reader.close()
         self._engine.call(self._cluster.close())
         self._engine.stop()
 

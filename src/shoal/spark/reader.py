@@ -116,6 +116,7 @@ class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]  # pyspark 
     def partitions(self) -> list[Task]:
         group = places.group(self.options)
         ranges = batch_ranges(self.options, self._stock, group)
+        places.freeze_once(gc.freeze)
         return self.tasks(ranges) or [Task(())]
 
 

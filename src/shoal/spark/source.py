@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from shoal.errors import ConfigError
+from shoal.spark import places
 from shoal.spark.columns import schema_ddl, wanted_columns
 from shoal.spark.options import Mode, SourceOptions, parse_source
 
@@ -27,7 +29,9 @@ class ShoalDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
     def schema(self) -> str:
         # Spark asks for the schema before it says whether this is a batch or a stream; the
         # columns do not depend on that, and the readers check the options for their mode.
-        return schema_ddl(self._options_of_either_mode())
+        ddl = schema_ddl(self._options_of_either_mode())
+        places.freeze_once(gc.freeze)
+        return ddl
 
     def reader(self, schema: StructType) -> BatchReader:
         from shoal.spark.reader import BatchReader
@@ -40,6 +44,7 @@ class ShoalDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
 
         try:
             options = self._parse("stream")
+            places.freeze_once(gc.freeze)
             return StreamReader(options, list(wanted_columns(schema, options)), schema)
         except ConfigError as error:
             return RefusedStream(error)
