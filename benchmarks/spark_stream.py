@@ -1,8 +1,9 @@
 """Streams beside Spark's own Kafka connector: throughput, and how long a micro-batch takes.
 
-Throughput is that of a whole query, its start included; what a start costs has a row of its own. A
-micro-batch is timed by Spark itself (``triggerExecution`` in its progress), median over batches
-after a warm-up, each of the same number of new records. Same Spark, same broker, same run;
+Throughput is measured twice: of a whole query, its start included (what a start costs has a row of
+its own), and of the micro-batches of a running query that is behind, as streams which run for days
+have it. A micro-batch is timed by Spark itself (``triggerExecution`` in its progress), median over
+batches after a warm-up, each of the same number of new records. Same Spark, same broker, same run;
 ``spark_stream_kafka`` is the throughput with Apache Kafka as the broker.
 """
 
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring import Report, Row, json_argument
 from benchmarks.spark_read import add_rows
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # Partitions, rows, goal. Of 12 partitions no more: the connector's tasks have a cost of their own
 # (half a second each with Apache Kafka), which longer ones would hide.
 THROUGHPUT = ((2, 16_000_000, ">= 3x and >= 4,000,000"), (12, 5_000_000, ">= 5x"))
+# So many micro-batches make up the same topics for a query that runs.
+STEADY_BATCHES = 8
 # Partitions, rows in a micro-batch, micro-batches, goal.
 LATENCY = (
     (12, 50_000, 25, ">= 1x"),
@@ -52,6 +55,7 @@ def main(arguments: Sequence[str]) -> None:
         spark, has_connector = session()
         try:
             throughput(report, spark, servers, forms(has_connector))
+            steady(report, spark, servers, forms(has_connector))
             latency(report, spark, servers, forms(has_connector))
             start(report, spark, servers, forms(has_connector))
         finally:
@@ -77,6 +81,21 @@ def throughput(
         add_rows(report, what, rows, took, goal)
 
 
+def steady(
+    report: Report, spark: SparkSession, servers: str, sources: Sequence[str], *, where: str = ""
+) -> None:
+    """The same topics in micro-batches of a query that runs: without its start and first batch."""
+    for partitions, rows, goal in THROUGHPUT:
+        rates: dict[str, list[float]] = {form: [] for form in sources}
+        for form in (*sources, *sources):  # in turns
+            batches = stream(spark, form, servers, f"s{partitions}", rows // STEADY_BATCHES)
+            rates[form] += [one.rows / one.took_ms * 1000 for one in batches[1:]]
+        ours = statistics.median(rates["shoal"])
+        peer = statistics.median(rates["kafka"]) if "kafka" in rates else None
+        what = f"running stream to noop, {partitions} partitions{where}"
+        report.add(Row(what, "rows/s", ours, peer, CONNECTOR, goal))
+
+
 def latency(report: Report, spark: SparkSession, servers: str, sources: Sequence[str]) -> None:
     """Small micro-batches over few and many partitions."""
     for partitions, rows, _, goal in LATENCY:
@@ -95,10 +114,17 @@ def start(report: Report, spark: SparkSession, servers: str, sources: Sequence[s
     report.add(Row(what, "s", took["shoal"].wall_s, peer, CONNECTOR, higher_is_better=False))
 
 
+class MicroBatch(NamedTuple):
+    """What Spark says of one."""
+
+    rows: int
+    took_ms: float
+
+
 def stream(
     spark: SparkSession, form: str, servers: str, topic: str, rows_max: int | None
-) -> list[float]:
-    """Everything in a topic once; how long each micro-batch took, in milliseconds."""
+) -> list[MicroBatch]:
+    """Everything in a topic once, in micro-batches."""
     reader = (
         spark.readStream.format(form)
         .option("kafka.bootstrap.servers", servers)
@@ -117,7 +143,7 @@ def stream(
         )
         query.awaitTermination()
         return [
-            progress["durationMs"]["triggerExecution"]
+            MicroBatch(progress["numInputRows"], progress["durationMs"]["triggerExecution"])
             for progress in query.recentProgress
             if progress["numInputRows"]
         ]
@@ -125,8 +151,8 @@ def stream(
 
 def median_ms(spark: SparkSession, form: str, servers: str, topic: str, rows: int) -> float:
     """Of the micro-batches after the first third, which warms up."""
-    times = stream(spark, form, servers, topic, rows)
-    return statistics.median(times[len(times) // 3 :])
+    batches = stream(spark, form, servers, topic, rows)
+    return statistics.median(one.took_ms for one in batches[len(batches) // 3 :])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tests.peers.kafka import ApacheKafka
 
 from benchmarks.measuring import Report, json_argument
 from benchmarks.spark_setting import PACKAGES, forms, session
-from benchmarks.spark_stream import fill_for_throughput, throughput
+from benchmarks.spark_stream import fill_for_throughput, steady, throughput
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             servers, sources = kafka.bootstrap_servers, forms(has_connector)
             throughput(report, spark, servers, sources, where=" of Apache Kafka")
+            steady(report, spark, servers, sources, where=" of Apache Kafka")
         finally:
             spark.stop()
     report.finish(json_argument(arguments))
