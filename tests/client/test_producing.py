@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Consumer, Producer, TopicPartition
+from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.client.accumulator import Accumulator
 from shoal.client.config import ProducerConfig
 from shoal.client.partitioner import partition_for_key
@@ -474,6 +474,25 @@ def test_who_sends_slowly_and_without_keys_reaches_every_partition(shoal_broker)
     assert set(reached) == {0, 1, 2, 3}
     moves = sum(a != b for a, b in pairwise(reached))
     assert moves <= 100 * 400 / 1000  # a batch full each, however many it takes
+
+
+def test_a_deleted_topic_is_not_made_again_by_who_no_longer_writes_to_it(shoal_broker):
+    with (
+        producer_of(shoal_broker, metadata_max_age_ms=50) as producer,
+        Admin(bootstrap_servers=shoal_broker.bootstrap_servers) as admin,
+    ):
+
+        def work_on_for(seconds):
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                producer.send("kept", b"v").result(10)
+
+        producer.send("gone", b"v").result(10)
+        work_on_for(0.15)
+        admin.delete_topics("gone")
+        work_on_for(0.15)
+        assert admin.list_topics() == ["kept"]
+        assert producer.send("gone", b"v").result(10).offset == 0
 
 
 def test_the_first_record_makes_the_topic_where_that_is_allowed(shoal_broker):

@@ -247,13 +247,14 @@ class Builder:
 class _Queue:
     """The batches of one partition, oldest first; the last may still be open."""
 
-    __slots__ = ("batches", "left_unfilled_bytes", "open")
+    __slots__ = ("batches", "left_unfilled_bytes", "open", "used_at")
 
     def __init__(self) -> None:
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
         self.left_unfilled_bytes = 0
         """In batches that left before they were full, since the last full one."""
+        self.used_at = 0.0
 
 
 class Accumulator:
@@ -324,6 +325,7 @@ class Accumulator:
             queue = self._queues.setdefault(tp, _Queue())
             queue.open = None
             batch = ProducerBatch(tp, self._clock(), next(self._numbers))
+            queue.used_at = batch.created_at
             batch.prebuilt = data
             batch.record_count = records
             batch.size_bytes = len(data)
@@ -380,6 +382,7 @@ class Accumulator:
 
     def _open(self, queue: _Queue, tp: TopicPartition) -> ProducerBatch:
         batch = ProducerBatch(tp, self._clock(), next(self._numbers))
+        queue.used_at = batch.created_at
         batch.builder = Builder(self._batch_size)
         queue.batches.append(batch)
         queue.open = batch
@@ -456,6 +459,15 @@ class Accumulator:
                         queue.open = None
                     late.append(batch)
         return late
+
+    def topics_since(self, moment: float) -> set[str]:
+        """Topics for which a batch was begun since then, or waits."""
+        with self._condition:
+            return {
+                tp.topic
+                for tp, queue in self._queues.items()
+                if queue.batches or queue.used_at >= moment
+            }
 
     def released(self, batch: ProducerBatch) -> None:
         """``batch`` is settled: its memory is free again."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from shoal.client.config import ConnectionConfig
@@ -52,6 +53,8 @@ class Cluster:
         self._auto_create_topics = auto_create_topics
         self._interest: set[str] | None = set()
         self._asked_about: set[str] = set()
+        self.in_use: Callable[[], set[str]] | None = None
+        """If set, what says which topics are used: those are watched, and no others for long."""
         self._coordinators: dict[str, Node] = {}
         self._stale = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -261,6 +264,7 @@ class Cluster:
                 pass
             self._stale.clear()
             self._links.close_idle()
+            self._let_go()
             interest = None if self._interest is None else self._interest | self._asked_about
             self._asked_about.clear()
             try:
@@ -269,6 +273,13 @@ class Cluster:
             except ShoalError as error:
                 logger.warning("metadata refresh failed: %s", error)
                 self._stale.set()
+
+    def _let_go(self) -> None:
+        """Forget topics nobody uses: a refresh would make those anew that were deleted."""
+        if self.in_use is not None:
+            self._interest = self.in_use()
+            topics = {n: t for n, t in self.metadata.topics.items() if n in self._interest}
+            self.metadata = replace(self.metadata, topics=topics)
 
     # --- coordinators ---
 

@@ -89,11 +89,16 @@ class Producer:
         self._accumulator = Accumulator(self.config, self._wake, loop.time)
         self._sender = Sender(self._cluster, self.config, self._accumulator, self._run_callbacks)
         self._cluster.on_update.append(lambda metadata, _: self._count(metadata))
+        self._cluster.in_use = self._topics_in_use
         self._running = loop.create_task(self._sender.run())
 
     def _count(self, metadata: Any) -> None:
         """A topic may grow: keep the counts ``send`` uses fresh."""
         self._partition_counts = {n: len(t.partitions) for n, t in metadata.topics.items()}
+
+    def _topics_in_use(self) -> set[str]:
+        idle_s = self.config.metadata_max_age_ms / 1000
+        return self._accumulator.topics_since(asyncio.get_running_loop().time() - idle_s)
 
     # --- sending ---
 

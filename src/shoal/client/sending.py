@@ -193,6 +193,7 @@ class Sender:
         try:
             return self._cluster.leader_id(tp)
         except RetriableError:
+            self._cluster.watch_also(tp.topic)
             queue.resume_at = asyncio.get_running_loop().time() + queue.backoff.next_s()
             return None
 
