@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from shoal import BrokerError, Consumer, Producer, RangeReader, TopicPartition
 from shoal.client.arrow_batches import murmur2_column
 from shoal.client.partitioner import murmur2, partition_for_key
+from shoal.client.ranges import _Plan, _Stream
 from shoal.errors import ErrorCode, OffsetRangeMissingError, RequestTimeoutError
 from tests.client.conftest import take
 
@@ -246,6 +250,31 @@ def test_a_range_is_read_through_passing_errors(shoal_broker, code):
     shoal_broker.drop("Fetch")
     with RangeReader(bootstrap_servers=servers, retry_backoff_ms=2) as reader:
         assert sum(p.num_rows for p in reader.read({TopicPartition("t", 0): (0, 10)})) == 10
+
+
+def test_a_range_is_read_though_its_topic_is_forgotten_in_that_moment(shoal_broker):
+    shoal_broker.create_topic("t", 1)
+    tp = TopicPartition("t", 0)
+    with Producer(bootstrap_servers=shoal_broker.bootstrap_servers) as producer:
+        producer.send("t", b"v").result(10)
+    with RangeReader(
+        bootstrap_servers=shoal_broker.bootstrap_servers, retry_backoff_ms=1
+    ) as reader:
+        assert len(list(reader.read({tp: (0, 1)}))) == 1
+        cluster = reader._cluster
+
+        def forget():
+            cluster.metadata = replace(cluster.metadata, topics={})
+
+        async def read():
+            stream = _Stream(cluster, _Plan({tp: (0, 1)}, 1000, 1000, 10))
+            asyncio.get_running_loop().call_soon(forget)
+            try:
+                return await stream.next()
+            finally:
+                await stream.close()
+
+        assert len(reader._engine.call(read())) == 1
 
 
 def test_a_range_that_may_not_be_read_says_so_and_one_that_cannot_ends_in_time(shoal_broker):

@@ -307,7 +307,10 @@ class _Stream:
         await self._handle(wanted, answer)
 
     def _wanted(self, tp: TopicPartition) -> Wanted:
-        topic = self._cluster.metadata.topics[tp.topic]
+        topic = self._cluster.metadata.topics.get(tp.topic)
+        if topic is None or tp.partition >= len(topic.partitions):
+            # Known a moment ago: somebody else's question was answered without it.
+            raise RetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         epoch = topic.partitions[tp.partition].leader_epoch
         start, _ = self._plan.left[tp]
         return Wanted(
