@@ -193,6 +193,27 @@ def test_a_file_range_goes_out_between_other_parts_and_is_released_once(tmp_path
         asyncio.run(scenario(file.fileno()))
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("size", [1_000, 400_000])
+def test_a_file_that_was_cut_behind_our_back_ends_the_connection(tmp_path, size, parts):
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 10)
+
+    async def scenario(fd: int) -> None:
+        piece = Range(fd, 0, size)
+        head, tail = struct.pack(">i", size + 4), b"tail"
+        whole = [piece] if parts == 1 else [head, piece, tail]
+        async with Echo(lambda exchange, _: exchange.send(whole)) as echo:
+            reader, writer = await echo.connect()
+            writer.write(framed(b"fetch"))
+            assert b"tail" not in await reader.read()
+            assert piece.released == 1
+            writer.close()
+
+    with open(path, "rb") as file:
+        asyncio.run(asyncio.wait_for(scenario(file.fileno()), 10))
+
+
 def test_a_client_that_reads_nothing_is_not_read_from_and_costs_no_memory():
     async def scenario() -> None:
         limits = LIMITS._replace(out_pending_bytes_per_connection=1 << 20)

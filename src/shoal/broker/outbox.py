@@ -22,6 +22,7 @@ _GATHERED_PARTS: Final = 512
 _TLS_PIECE_BYTES: Final = 64 << 10
 # What one TLS record holds.
 _TLS_RECORD_BYTES: Final = 16 << 10
+_CUT: Final = "a file range ended before its announced size"
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 Part = bytes | bytearray | memoryview
@@ -66,6 +67,14 @@ def release(part: Part | FileRange) -> None:
     """A part is not needed any more: let go of its file."""
     if not isinstance(part, _PART):
         part.release()
+
+
+def _read(part: FileRange, size_bytes: int) -> bytes:
+    """The beginning of a range; all of it, or what follows would stand in the wrong place."""
+    data = os.pread(part.fd, size_bytes, part.position)
+    if len(data) != size_bytes:
+        raise ConnectionError(_CUT)
+    return data
 
 
 class Outbox:
@@ -125,10 +134,10 @@ class Outbox:
         if isinstance(head, _PART):
             return self._sock.send(head) if len(self._parts) == 1 else self._send_gathered()
         if head.size_bytes < _SENDFILE_FROM_BYTES:
-            return self._sock.send(os.pread(head.fd, head.size_bytes, head.position))
+            return self._sock.send(_read(head, head.size_bytes))
         sent = os.sendfile(self._sock.fileno(), head.fd, head.position, head.size_bytes)
         if sent == 0:
-            raise ConnectionError("a file range ended before its announced size")
+            raise ConnectionError(_CUT)
         return sent
 
     def _send_gathered(self) -> int:
@@ -139,7 +148,7 @@ class Outbox:
                 if part.size_bytes >= _SENDFILE_FROM_BYTES:
                     more = True
                     break
-                part = os.pread(part.fd, part.size_bytes, part.position)
+                part = _read(part, part.size_bytes)
             parts.append(part)
             if len(parts) == _GATHERED_PARTS:
                 break
@@ -149,8 +158,7 @@ class Outbox:
     def _send_tls(self) -> int:
         head = self._parts[0]
         if not isinstance(head, _PART):
-            size = min(head.size_bytes, _TLS_PIECE_BYTES)
-            return self._sock.send(os.pread(head.fd, size, head.position))
+            return self._sock.send(_read(head, min(head.size_bytes, _TLS_PIECE_BYTES)))
         if len(self._parts) == 1 or len(head) >= _TLS_RECORD_BYTES // 2:
             return self._sock.send(head)
         # One TLS record for a head and what follows it.
