@@ -16,6 +16,7 @@ import pytest
 import trustme
 
 from shoal.broker.config import BrokerConfig, Limits, Listener
+from shoal.broker.scram import make_credential
 from shoal.errors import ErrorCode
 from shoal.testing.broker import Broker
 from shoal.wire.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -120,6 +121,24 @@ def test_an_unknown_user_is_refused_no_sooner_than_a_wrong_password():
     config = BrokerConfig()._replace(limits=at_once)
     with Broker(config=config, listeners=(listener,), users={"ada": SECRET}) as broker:
         assert took("nobody") > took("ada") / 2
+
+
+def test_a_challenge_to_an_unknown_user_is_like_those_of_the_others():
+    def challenge(user):
+        with RawClient(broker.port) as client:
+            handshake(client, "SCRAM-SHA-256")
+            answer = authenticate(client, f"n,,n={user},r=clientnonce".encode())
+        fields = dict(part.split("=", 1) for part in bytes(answer.auth_bytes).decode().split(","))
+        return len(fields["s"]), fields["i"], fields["s"]
+
+    listener = Listener(port=0, sasl=MECHANISMS)
+    with Broker(listeners=(listener,)) as broker:
+        # As other tools make them: with a shorter salt, and as few iterations as are allowed.
+        made = make_credential("SCRAM-SHA-256", SECRET, b"0123456789", 4096)
+        broker.on_loop(lambda live: live.users.put("ada", made))
+        assert challenge("nobody")[:2] == challenge("ada")[:2] == (16, "4096")
+        assert challenge("nobody") == challenge("nobody")
+        assert challenge("nobody")[2] != challenge("somebody")[2]
 
 
 def test_nothing_but_api_versions_is_served_before(guarded):

@@ -77,7 +77,9 @@ class Session:
             return PasswordCheck(user, users.any_of(user), password)
         if self._scram is None:
             nonce = secrets.token_urlsafe(24)
-            self._scram = ScramServer(self.mechanism, users.lookup, nonce, decoy_secret)
+            self._scram = ScramServer(
+                self.mechanism, users.lookup, nonce, decoy_secret, users.alike
+            )
             return self._scram.first(token)
         reply = self._scram.final(token)
         self.passed(self._scram.user)

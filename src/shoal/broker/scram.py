@@ -13,7 +13,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ MECHANISM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
 ITERATIONS_DEFAULT: Final = 8_192
+SALT_BYTES: Final = 24
 
 
 class AuthenticationRefusedError(Exception):
@@ -119,11 +120,14 @@ class ScramServer:
         lookup: Callable[[str, str], Credential | None],
         server_nonce: str,
         decoy_secret: bytes,
+        alike: Callable[[str], Sequence[Credential]] = lambda _: (),
     ) -> None:
+        """``alike`` gives the credentials there are of a mechanism, to make one up like them."""
         self._mechanism = mechanism
         self._lookup = lookup
         self._server_nonce = server_nonce
         self._decoy_secret = decoy_secret
+        self._alike = alike
         self.user = ""
         self._known = False
         self._credential: Credential | None = None
@@ -145,7 +149,9 @@ class ScramServer:
             raise AuthenticationRefusedError("delegation tokens are not supported")
         found = self._lookup(self.user, self._mechanism)
         self._known = found is not None
-        self._credential = found or decoy(self._mechanism, self.user, self._decoy_secret)
+        self._credential = found or decoy(
+            self._mechanism, self.user, self._decoy_secret, self._alike(self._mechanism)
+        )
         self._binding = b64encode(match["gs2"].encode()).decode()
         self._nonce = match["nonce"] + self._server_nonce
         salt = b64encode(self._credential.salt).decode()
@@ -182,11 +188,20 @@ class ScramServer:
         return b"v=" + b64encode(verifier)
 
 
-def decoy(mechanism: str, user: str, secret: bytes) -> Credential:
-    """The same made-up credential for the same unknown name, every time."""
+def decoy(mechanism: str, user: str, secret: bytes, alike: Sequence[Credential] = ()) -> Credential:
+    """The same made-up credential for the same unknown name, every time.
+
+    Its salt is as long and its iterations are as many as those of one of ``alike``: whoever set
+    these passwords chose them, and others would tell that nobody chose this one.
+    """
     seed = hmac.digest(secret, user.encode(), "sha512")
     size = hashlib.new(HASHES[mechanism]).digest_size
-    return Credential(mechanism, seed[:24], ITERATIONS_DEFAULT, seed[:size], seed[:size])
+    salt_bytes, iterations = SALT_BYTES, ITERATIONS_DEFAULT
+    if alike:
+        one = alike[int.from_bytes(seed[-8:]) % len(alike)]
+        salt_bytes, iterations = len(one.salt), one.iterations
+    salt = hashlib.shake_256(seed).digest(salt_bytes)
+    return Credential(mechanism, salt, iterations, seed[:size], seed[:size])
 
 
 def _text(message: bytes) -> str:

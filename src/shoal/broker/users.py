@@ -16,11 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shoal.broker.scram import HASHES, ITERATIONS_DEFAULT, Credential, make_credential
+from shoal.broker.scram import (
+    HASHES,
+    ITERATIONS_DEFAULT,
+    SALT_BYTES,
+    Credential,
+    make_credential,
+)
 from shoal.errors import ConfigError
 
 FILE_NAME: Final = "users.json"
-SALT_BYTES: Final = 24
 
 
 class Users:
@@ -29,12 +34,24 @@ class Users:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._credentials: dict[tuple[str, str], Credential] = {}
+        self._sorted_for: dict[tuple[str, str], Credential] | None = None
+        self._by_mechanism: dict[str, list[Credential]] = {}
         self._seen: tuple[int, int, int] | None = None
         self._refresh()
 
     def lookup(self, user: str, mechanism: str) -> Credential | None:
         self._refresh()
         return self._credentials.get((user, mechanism))
+
+    def alike(self, mechanism: str) -> list[Credential]:
+        """Everybody's credentials of a mechanism; quick, for it must not show who is asked for."""
+        self._refresh()
+        if self._sorted_for is not self._credentials:
+            self._sorted_for = self._credentials
+            self._by_mechanism = {each: [] for each in HASHES}
+            for (_, of), one in sorted(self._credentials.items()):
+                self._by_mechanism.setdefault(of, []).append(one)
+        return self._by_mechanism[mechanism]
 
     def any_of(self, user: str) -> Credential | None:
         """Any credential of the user: enough to check a plain password."""

@@ -6,7 +6,7 @@ client is told only that it failed; why goes to the audit log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.broker.sasl import PasswordCheck, Stage
 from shoal.broker.scram import AuthenticationRefusedError, decoy, password_matches
@@ -16,6 +16,10 @@ from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthe
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
     from shoal.broker.dispatch import Call
+
+
+# The credential a plain password is checked against, if the user has one of each.
+_OF_PLAIN: Final = "SCRAM-SHA-256"
 
 
 async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -> Any:
@@ -62,7 +66,9 @@ async def _step(broker: Broker, call: Call, token: bytes) -> bytes:
     session = call.session
     found = session.step(token, broker.users, broker.decoy_secret)
     if isinstance(found, PasswordCheck):
-        credential = found.credential or decoy("SCRAM-SHA-256", found.user, broker.decoy_secret)
+        credential = found.credential or decoy(
+            _OF_PLAIN, found.user, broker.decoy_secret, broker.users.alike(_OF_PLAIN)
+        )
         # Deriving the key takes milliseconds: not on the loop.
         matches = await broker.loop.run_in_executor(
             None, password_matches, credential, found.password
