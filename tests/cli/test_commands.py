@@ -142,6 +142,8 @@ def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) 
         (["topic", "create", "x", "-c", "retention.mss=1"], "retention.mss"),
         (["topic", "alter", "lines"], "nothing to change"),
         (["group", "lag", "nobody"], "has committed nothing"),
+        (["serve", "--log-level", "loud"], "'loud' is not one of debug, info, warning, error"),
+        (["serve", "--log-format", "xml"], "'xml' is not one of text, json"),
         (["fleet", "report", "--since", "yesterday"], "is no time: give a time such as"),
         (["topic", "list", "-b", "127.0.0.1:1", "--timeout", "1"], "cannot connect"),
         (["topic", "list", "-b", "nonsense"], "host:port"),

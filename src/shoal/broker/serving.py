@@ -19,12 +19,15 @@ from typing import Final
 
 from shoal.broker.broker import Broker
 from shoal.broker.config import BrokerConfig
+from shoal.errors import ConfigError
 
 logger = logging.getLogger("shoal.broker")
 
 # More than anybody needs, and little enough for programs that close every number below it.
 _FILES_MAX: Final = 1 << 20
 _FILES_OF_LOGS: Final = 256
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_FORMATS: Final = ("text", "json")
 
 
 class JsonLines(logging.Formatter):
@@ -43,8 +46,12 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logging(level: str, log_format: str) -> None:
+    """Raises ConfigError if there is no such level or format."""
+    for flag, given, known in (("level", level, _LEVELS), ("format", log_format, _FORMATS)):
+        if given.lower() not in known:
+            raise ConfigError(f"--log-{flag} {given!r} is not one of {', '.join(known)}")
     handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
+    if log_format.lower() == "json":
         handler.setFormatter(JsonLines())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
