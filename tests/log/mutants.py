@@ -168,9 +168,16 @@ MUTANTS = (
     Mutant(
         "a new topic inherits the checkpoints of a deleted one",
         "directory.py",
-        "            self._replace_checkpoints(contents)\n            remove_trees",
-        "            remove_trees",
-        (STATES, "-k", "made_again"),
+        "        if topic_partition in self._on_disk:",
+        "        if False:",
+        (DIRECTORY, "-k", "inherits_nothing"),
+    ),
+    Mutant(
+        "checkpoints count as written before they are",
+        "directory.py",
+        "            self._on_disk |= contents.partitions  # should it end half-way\n",
+        "            self._on_disk = contents.partitions\n            return\n",
+        (DIRECTORY, "-k", "inherits_nothing or checkpoint"),
     ),
     Mutant(
         "the directory is not locked",
@@ -317,6 +324,13 @@ MUTANTS = (
         "        if self._expired and (yield from self._save_checkpoints()):",
         "        if self._expired:",
         (STATES, "-k", "L10_retention"),
+    ),
+    Mutant(
+        "old segments are removed from under a topic made again",
+        "cleaning.py",
+        "            if in_place(log) is log:",
+        "            if True:",
+        (CLEANING, "-k", "made_again"),
     ),
     Mutant(
         "a compacted file takes its place although its sync failed",
