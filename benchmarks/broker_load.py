@@ -1,10 +1,10 @@
 """The broker beside Apache Kafka's: produce and fetch over raw sockets, many partitions, a client.
 
 Goals: 16 KiB batches with five requests in flight at least 2x Apache Kafka's MB/s, 1 MB batches
-1.5x, fetches of 1 MiB 1x, through confluent-kafka's producer the same. Both leave syncs to the operating system. Every load
-runs twice and the second run counts: a Java broker needs the first to compile itself. No run
-begins before the disk has what the ones before it wrote: a kernel with too much unwritten slows
-down whoever writes next.
+1.5x, fetches of 1 MiB 1x, through confluent-kafka's producer the same. Both leave syncs to the
+operating system. Every load runs twice and the second run counts: a Java broker needs the first to
+compile itself. No run begins before the disk has what the ones before it wrote: a kernel with too
+much unwritten slows down whoever writes next.
 
     python -m benchmarks broker_load
     python -m benchmarks.broker_load --only "50 connections"
