@@ -25,6 +25,7 @@ from shoal.wire.apis.describe_user_scram_credentials import DescribeUserScramCre
 from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
 from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
+from shoal.wire.frames import encode_request
 from tests.broker.raw_client import RawClient
 from tests.broker.test_scram import prove
 
@@ -272,6 +273,31 @@ def test_tls_serves_large_replies_and_large_requests(certificates):
         value = bytes(range(256)) * 3900
         assert produce(client, "t", batch(value)).error_code == 0
         assert values_of(fetch(client, "t", 0, partition_max_bytes=4 << 20).records) == [value]
+
+
+def test_a_request_in_one_tls_record_with_the_end_of_a_parked_one_is_answered(certificates):
+    from tests.broker.asking import fetch_request
+
+    config = BrokerConfig()._replace(limits=Limits(in_flight_requests_per_connection=1))
+    listeners = (tls_listener(certificates),)
+    topics = [MetadataRequest.Topic(name="x" * 200) for _ in range(280)]
+    large = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    frame = b"".join(encode_request(large.API_KEY, 9, 2, "raw", large))
+    small = b"".join(encode_request(ApiVersionsRequest.API_KEY, 0, 3, "raw", ApiVersionsRequest()))
+    with (
+        Broker(listeners=listeners, topics=["t"], config=config) as broker,
+        TlsClient(broker.port, client_context(certificates)) as client,
+    ):
+        # It waits at the broker, so what follows is parked: some of it, then the rest.
+        client.send(fetch_request("t", 0, max_wait_ms=500, min_bytes=1), 12)
+        while not broker.counters()["fetches_waiting"]:
+            pass
+        before = broker.counters()["received_bytes"]
+        client.sock.sendall(frame[:-5000])
+        while broker.counters()["received_bytes"] < before + len(frame) - 5000:
+            pass
+        client.sock.sendall(frame[-5000:] + small)
+        assert [client.receive_frame() is not None for _ in range(3)] == [True] * 3
 
 
 def test_a_plaintext_client_on_a_tls_listener_is_cut(certificates):

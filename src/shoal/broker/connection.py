@@ -401,8 +401,14 @@ class Connection:
             self._host.on_foreign_bytes(self, error)
             self.close()
             return
+        if isinstance(self.sock, ssl.SSLSocket) and self._reading and self.sock.pending():
+            self._host.loop.call_soon(self._read_on)  # no event announces what is decrypted
         if self._out and not self._writing:
             self.flush()
+
+    def _read_on(self) -> None:
+        if self._reading:
+            self._on_readable()
 
     def hold(self) -> None:
         """Begin no further request: one of this client goes on later, and it comes first."""
