@@ -146,6 +146,39 @@ def test_a_poll_cancelled_in_a_listener_is_cancelled_and_the_listener_is_told_ag
     assert told == [[TopicPartition(topic, 0)]] * 2
 
 
+def test_what_a_cancelled_listener_was_to_give_up_is_ours_when_it_is_told_again(topic, settings):
+    owned, is_told = [], asyncio.Event()
+
+    async def run():
+        async with AsyncConsumer(**settings, assignors=["range"]) as one:
+
+            class Listener:
+                async def on_partitions_revoked(self, _):
+                    owned.append(one.assignment())
+                    is_told.set()
+                    if len(owned) == 1:
+                        await asyncio.Event().wait()
+
+            async def poll_for_ever():
+                while True:
+                    await one.poll(0.05)
+
+            await one.subscribe([topic], Listener())
+            async with asyncio.timeout(15):
+                while not one.assignment():
+                    await one.poll(0.05)
+                await one.enforce_rebalance()
+                polling = asyncio.create_task(poll_for_ever())
+                await is_told.wait()
+                polling.cancel()
+                await asyncio.gather(polling, return_exceptions=True)
+                while len(owned) == 1:
+                    await one.poll(0.05)
+
+    asyncio.run(run())
+    assert owned[:2] == [{TopicPartition(topic, 0)}] * 2
+
+
 def test_a_wakeup_ends_an_awaited_poll(topic, settings):
     async def run():
         async with AsyncConsumer(**settings) as one:

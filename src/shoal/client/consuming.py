@@ -219,7 +219,7 @@ class ConsumerSession:
                 told = self._listener.lost if isinstance(step, Lost) else self._listener.revoked
                 try:
                     await told(partitions)
-                except WakeupError:
+                except (WakeupError, asyncio.CancelledError):
                     partitions = ()  # it will run again, and until then they are ours
                     raise
                 finally:  # whatever else it raises, they are gone
