@@ -18,7 +18,7 @@ from benchmarks.spark_read import JOBS, Size, compare
 from benchmarks.spark_setting import PACKAGES
 
 SIZES = (
-    Size(2, 8_000_000, 3, 2, ">= 3x and >= 4,000,000"),
+    Size(2, 12_000_000, 2, 2, ">= 3x and >= 4,000,000"),
     Size(12, 5_000_000, 1, 2, ">= 5x"),
     Size(200, 2_000_000, 0, 1, ">= 50x"),
 )

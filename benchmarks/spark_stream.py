@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,9 +31,11 @@ from benchmarks.spark_setting import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Partitions, rows, goal. Of 12 partitions no more: the connector's tasks have a cost of their own
+# Partitions and rows. Of 12 partitions no more: the connector's tasks have a cost of their own
 # (half a second each with Apache Kafka), which longer ones would hide.
-THROUGHPUT = ((2, 16_000_000, ">= 3x and >= 4,000,000"), (12, 5_000_000, ">= 5x"))
+THROUGHPUT = ((2, 16_000_000), (12, 5_000_000))
+# That cost is what the goal for 12 partitions is about: it is one of ``spark_stream_kafka``.
+GOALS = {2: ">= 3x and >= 4,000,000"}
 # So many micro-batches make up the same topics for a query that runs.
 STEADY_BATCHES = 8
 # Partitions, rows in a micro-batch, micro-batches, goal.
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
             fill(servers, f"m{partitions}", partitions=partitions, rows=rows * batches)
         spark, has_connector = session()
         try:
-            throughput(report, spark, servers, forms(has_connector))
+            throughput(report, spark, servers, forms(has_connector), GOALS)
             steady(report, spark, servers, forms(has_connector))
             latency(report, spark, servers, forms(has_connector))
             start(report, spark, servers, forms(has_connector))
@@ -64,21 +66,27 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def fill_for_throughput(servers: str) -> None:
-    for partitions, rows, _ in THROUGHPUT:
+    for partitions, rows in THROUGHPUT:
         fill(servers, f"s{partitions}", partitions=partitions, rows=rows)
 
 
 def throughput(
-    report: Report, spark: SparkSession, servers: str, sources: Sequence[str], *, where: str = ""
+    report: Report,
+    spark: SparkSession,
+    servers: str,
+    sources: Sequence[str],
+    goals: Mapping[int, str],
+    *,
+    where: str = "",
 ) -> None:
     """Whole topics in one micro-batch each."""
-    for partitions, rows, goal in THROUGHPUT:
+    for partitions, rows in THROUGHPUT:
         runs = {
             form: partial(stream, spark, form, servers, f"s{partitions}", None) for form in sources
         }
         took = in_turns(runs, 2, warm_ups=2)
         what = f"stream to noop, AvailableNow, {partitions} partitions{where}"
-        add_rows(report, what, rows, took, goal)
+        add_rows(report, what, rows, took, goals.get(partitions, ""))
 
 
 def steady(
@@ -88,7 +96,7 @@ def steady(
 
     Of each micro-batch Spark takes a tenth of a second for its checkpoint, whatever the source.
     """
-    for partitions, rows, _ in THROUGHPUT:
+    for partitions, rows in THROUGHPUT:
         each = rows // STEADY_BATCHES
         rates = {
             form: statistics.median(

@@ -11,7 +11,7 @@ from tests.peers.kafka import ApacheKafka
 
 from benchmarks.measuring import Report, json_argument
 from benchmarks.spark_setting import PACKAGES, forms, session
-from benchmarks.spark_stream import fill_for_throughput, steady, throughput
+from benchmarks.spark_stream import GOALS, fill_for_throughput, steady, throughput
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> None:
         spark, has_connector = session()
         try:
             servers, sources = kafka.bootstrap_servers, forms(has_connector)
-            throughput(report, spark, servers, sources, where=" of Apache Kafka")
+            goals = {**GOALS, 12: ">= 5x"}
+            throughput(report, spark, servers, sources, goals, where=" of Apache Kafka")
             steady(report, spark, servers, sources, where=" of Apache Kafka")
         finally:
             spark.stop()
