@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shoal import TopicPartition
 from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
+from shoal.client.connection import Buffers
 from shoal.client.consuming import ConsumerSession
 from shoal.client.links import Links
+from shoal.errors import RequestTimeoutError
+from shoal.wire.apis.metadata import MetadataRequest
 from tests.client.scripted import RECORDS, ScriptedBroker
 from tests.client.virtual import opener, run
 
@@ -115,3 +120,44 @@ def test_the_same_run_takes_the_same_virtual_time(broker):
     first, second = run(read()), run(read())
     assert first == second
     assert first[0] == RECORDS
+
+
+times = st.integers(1, 40)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(times, times, times), min_size=1, max_size=8))
+def test_an_answer_is_waited_for_exactly_as_long_as_its_request_allows(broker, requests):
+    """Each request: how long after the one before, how long it may take, how long it takes."""
+    answers_in_s = iter([0.0, *(takes + 0.5 for _, _, takes in requests)])
+    sent = answered = 0.0
+    late = []
+    for after, limit, takes in requests:
+        sent += after
+        answered = max(answered, sent + takes + 0.5)  # in the order of the requests
+        if answered > sent + limit:
+            late.append((sent + limit, sent))
+    first_late, began = min(late, default=(None, None))
+
+    async def ask():
+        config = ConsumerConfig(bootstrap_servers=broker.servers)
+        open_ = opener(broker, lambda _: next(answers_in_s))
+        connection = await open_("h", 1, config, None, Buffers(0))
+        loop, closed_at = asyncio.get_running_loop(), []
+        connection.on_close = lambda: closed_at.append(loop.time())
+        futures = []
+        for after, limit, _ in requests:
+            await asyncio.sleep(after)
+            if connection.is_open:
+                futures.append(connection.send(MetadataRequest(topics=[]), timeout_s=limit))
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        return closed_at, outcomes
+
+    (closed_at, outcomes), _ = run(ask())
+    failed = [str(one) for one in outcomes if isinstance(one, RequestTimeoutError)]
+    if first_late is None:
+        assert not closed_at
+        assert not failed
+    else:
+        assert closed_at == [pytest.approx(first_late)]
+        assert f"within {first_late - began:g} s" in failed[0]

@@ -65,14 +65,14 @@ class Versioned(NamedTuple):
 class _Pending:
     """A request waiting for its answer."""
 
-    __slots__ = ("api_key", "correlation_id", "future", "timer", "version")
+    __slots__ = ("api_key", "correlation_id", "due", "future", "timeout_s", "version")
 
     def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.future: asyncio.Future[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.timeout_s = self.due = 0.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -86,6 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._incoming = _Frames(config.receive_message_max_bytes, buffers)
         self._pending: deque[_Pending] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        """Goes off when the first answer is due, or before: it is not set back when one comes."""
         self._outgoing: deque[memoryview] = deque()
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
@@ -139,8 +141,10 @@ class Connection(asyncio.BufferedProtocol):
             timeout_s = self._config.request_timeout_ms / 1000
         pending = self._write(request, version)
         pending.future = self._loop.create_future()
-        pending.timer = self._loop.call_later(timeout_s, self._time_out, pending, timeout_s)
+        pending.timeout_s, pending.due = timeout_s, self.last_used + timeout_s
         self._pending.append(pending)
+        if self._timer is None or self._timer.when() > pending.due:
+            self._look_at(pending.due)
         return pending.future
 
     def send_only(self, request: Message | Versioned) -> None:
@@ -163,9 +167,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
+        if self._timer is not None:
+            self._timer.cancel()
         for request in pending:
-            if request.timer is not None:
-                request.timer.cancel()
             if request.future is not None and not request.future.done():
                 request.future.set_exception(self._error)
                 # Nobody may be waiting any more (a cancelled call); that is no news.
@@ -211,9 +215,22 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.write(piece)
 
-    def _time_out(self, pending: _Pending, timeout_s: float) -> None:
-        name = API[pending.api_key].name
-        self.close(RequestTimeoutError(f"{self.name} did not answer {name} within {timeout_s:g} s"))
+    def _look_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Close if an answer is overdue, else come back when the next one is due."""
+        self._timer = None
+        if not self._pending:
+            return
+        first = min(self._pending, key=lambda pending: pending.due)
+        if first.due > self._loop.time():
+            self._look_at(first.due)
+            return
+        name, limit = API[first.api_key].name, f"{first.timeout_s:g} s"
+        self.close(RequestTimeoutError(f"{self.name} did not answer {name} within {limit}"))
 
     # --- asyncio.BufferedProtocol ---
 
@@ -269,8 +286,10 @@ class Connection(asyncio.BufferedProtocol):
         wanted = max(1, min(missing_bytes, _WAKE_BYTES))
         if wanted != self._wakes_at and self._raw is not None:
             self._wakes_at = wanted
-            with contextlib.suppress(OSError):
+            try:
                 self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            except OSError:
+                self._raw = None  # it is being closed
 
     def _answer(self, frame: memoryview) -> None:
         if self._error is not None:
@@ -278,8 +297,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._pending:
             raise InvalidFrameError("an answer came to no request")
         pending = self._pending.popleft()
-        if pending.timer is not None:
-            pending.timer.cancel()
         assert pending.future is not None
         if decode_correlation_id(frame) != pending.correlation_id:
             self._fail(pending, InvalidFrameError("an answer came out of order"))
