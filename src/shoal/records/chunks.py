@@ -60,13 +60,19 @@ ChunkLike = Chunk | tuple[str, int, Buffer, int, int | None]
 
 def as_chunks(chunks: Sequence[ChunkLike]) -> list[Chunk]:
     """Chunks whose bytes stay where they are: a view keeps a bytearray from being resized."""
-    found = [Chunk(*chunk) for chunk in chunks]
-    return [
-        chunk
-        if isinstance(chunk.data, bytes)
-        else chunk._replace(data=memoryview(chunk.data).cast("B"))
-        for chunk in found
-    ]
+    return [_as_chunk(*chunk) for chunk in chunks]
+
+
+def _as_chunk(
+    topic: str,
+    partition: int,
+    data: Buffer,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    aborted: Sequence[tuple[int, int]] = (),
+) -> Chunk:
+    view = data if isinstance(data, bytes) else memoryview(data).cast("B")
+    return Chunk(topic, partition, view, start_offset, end_offset, aborted)
 
 
 class Limits(NamedTuple):
@@ -182,7 +188,8 @@ def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iter
     seen = (ctypes.c_int64 * 3)()
     batch_bound = library.count_batches(listed, len(chunks), None, 0, None, seen)
     batches, record_bound = (Batch * batch_bound)(), seen[0]
-    if _is_one_group(chunks, limits):
+    is_one_group = _is_one_group(chunks, limits)
+    if is_one_group:
         with scratch(INDEX_BYTES * record_bound) as index:
             sizes = _sizes(index, record_bound)
             count = library.shoal_scan(
@@ -193,7 +200,7 @@ def native_groups(library: Any, chunks: Sequence[Chunk], limits: Limits) -> Iter
     else:
         count = library.shoal_scan(listed, len(chunks), batches, limits.check_crc, None, seen)
     attributes, bad_chunk, bad_position = seen
-    if attributes & _CODEC or not _is_one_group(chunks, limits):
+    if attributes & _CODEC or not is_one_group:
         yield from _visited(library, chunks, limits, batches, count)
     if bad_chunk >= 0:
         raise _explain(chunks[bad_chunk], bad_position, limits)
@@ -207,12 +214,18 @@ def _is_one_group(chunks: Sequence[Chunk], limits: Limits) -> bool:
 
 
 def _listed(chunks: Sequence[Chunk]) -> Any:
-    listed = (ChunkIn * len(chunks))()
-    for place, chunk in zip(listed, chunks, strict=True):
-        end = _NO_END if chunk.end_offset is None else chunk.end_offset
-        address = address_of(chunk.data)
-        place.__init__(address, len(chunk.data), chunk.start_offset, end, chunk.partition)
-    return listed
+    return (ChunkIn * len(chunks))(
+        *(
+            (
+                address_of(data),
+                len(data),
+                start_offset,
+                _NO_END if end_offset is None else end_offset,
+                partition,
+            )
+            for _, partition, data, start_offset, end_offset, _ in chunks
+        )
+    )
 
 
 def _sizes(index: bytearray, rows: int) -> Any:
