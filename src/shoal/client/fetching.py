@@ -366,7 +366,8 @@ class Fetcher:
                 else:
                     got_data |= self._on_partition(state, partition)
         if got_data or self._errors:
-            self._on_data()
+            # After the next request has left: whoever wakes now competes with us for Python's lock.
+            asyncio.get_running_loop().call_soon(self._on_data)
         return got_data
 
     def _on_partition(self, state: PartitionState, partition: Any) -> bool:
