@@ -69,6 +69,16 @@ def test_only_disk_opens_files_in_the_log() -> None:
                 assert node.func.id != "open", f"{path.name}:{node.lineno}"
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_text_files_say_their_encoding(path: Path) -> None:
+    """Else it depends on the locale of whoever runs it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            named = {keyword.arg for keyword in node.keywords}
+            if node.func.attr in {"read_text", "write_text"}:
+                assert "encoding" in named, f"{path.name}:{node.lineno}"
+
+
 def test_secrets_are_compared_in_constant_time() -> None:
     # CVE-2021-38153: a byte-wise comparison of a proof tells how much of it was right.
     suspicious = re.compile(r"(proof|password|signature|stored_key|digest\w*)\s*[!=]=")

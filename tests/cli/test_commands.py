@@ -159,6 +159,24 @@ def test_bad_input_gets_one_line(shoal: Run, arguments: list[str], said: str) ->
     assert said in one_line(shoal(*arguments))
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--config", "notes"],
+        ["plan", "notes"],
+        ["user", "set", "ann", "--data-dir", ".", "--password-file", "notes"],
+        ["topic", "list", "--password-file", "notes"],
+        ["topic", "list", "--profile", "dev"],
+    ],
+)
+def test_a_file_that_is_not_text_is_named(
+    shoal: Run, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "notes").write_bytes(b"a = 1\n\xff\xfe")
+    said = one_line(shoal(*arguments, env={"SHOAL_PROFILES": "notes"}))
+    assert said.strip() == "shoal: notes is not UTF-8 text (at byte 6)"
+
+
 def test_an_unknown_command_or_flag_names_the_nearest(shoal: Run) -> None:
     shown = shoal("toppic", "list")
     assert shown.returncode == 2
@@ -185,7 +203,8 @@ def test_control_characters_reach_the_terminal_escaped(shoal: Run) -> None:
 
 def test_any_number_is_shown_as_a_time(shoal: Run, broker: Broker) -> None:
     far = f"message.timestamp.after.max.ms={2**63 - 1}"
-    shoal("topic", "create", "times", "-p", "1", "-c", far)
+    # A record of 1970 is older than any retention: it must not go before the second one comes.
+    shoal("topic", "create", "times", "-p", "1", "-c", far, "-c", "retention.ms=-1")
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for timestamp_ms in (0, 2**60):
             producer.send("times", b"x", timestamp_ms=timestamp_ms).result(10)

@@ -32,9 +32,11 @@ def build_config(
     if config_file is not None:
         path = Path(config_file)
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} is not UTF-8 text (at byte {error.start})") from None
         config = from_toml(text, source=str(path))
     if listen:
         config = config._replace(listeners=tuple(_listener(address) for address in listen))

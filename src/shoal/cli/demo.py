@@ -153,7 +153,7 @@ def _report_group(
     table.add_row("lag left", f"{_lag(bootstrap_servers, GROUP):,}")
     console.print(table)
     picture = output / "group.svg"
-    picture.write_text(ownership_picture(stage.changes, PARTITIONS))
+    picture.write_text(ownership_picture(stage.changes, PARTITIONS), encoding="utf-8")
     console.print(f"who owned what, and when: {picture}")
     return {"read": stage.seen, "changes": len(stage.changes)}
 

@@ -32,7 +32,7 @@ from shoal.assign.plan import (
 )
 from shoal.assign.plan_document import EXAMPLES, DocumentError, read
 from shoal.assign.plan_picture import LEGEND, as_json, columns, matrix_lines, picture
-from shoal.cli.connecting import Target, for_cluster
+from shoal.cli.connecting import Target, for_cluster, text_of
 from shoal.cli.output import print_json, print_table, printable
 from shoal.errors import ConfigError
 from shoal.types import TopicPartition
@@ -99,7 +99,7 @@ def plan_command(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if drawn is not None and svg is not None:
-        svg.write_text(drawn.to_svg())
+        svg.write_text(drawn.to_svg(), encoding="utf-8")
     if drawn is not None and png is not None:
         png.write_bytes(drawn.to_png())
     if as_json_:
@@ -130,7 +130,7 @@ def _named(file: Path) -> str:
 
 
 def _parsed(file: Path) -> object:
-    text = sys.stdin.read() if file == _STDIN else file.read_text()
+    text = sys.stdin.read() if file == _STDIN else text_of(file)
     if file.suffix == ".json":
         try:
             return json.loads(text)

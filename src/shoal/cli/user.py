@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.connecting import text_of
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,5 +90,5 @@ def _password(password_file: str | None) -> str:
     if password_file == "-":  # noqa: S105  (a file name)
         return sys.stdin.readline().rstrip("\n")
     if password_file is not None:
-        return Path(password_file).read_text().rstrip("\n")
+        return text_of(password_file).rstrip("\n")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))

@@ -182,7 +182,7 @@ def _days(part: Path) -> list[str]:
 
 
 def _locked(path: Path) -> IO[str]:
-    file = path.open("w")
+    file = path.open("w", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
