@@ -152,7 +152,8 @@ class Coordinator:
         assert self.phase is not Phase.UNLOADED
         live = self.phase is Phase.ACTIVE
         if live:
-            assert record == self._unsettled[self._replayed], "replay what was decided, in order"
+            decided = self._unsettled[self._replayed]
+            assert record is decided or record == decided, "replay what was decided, in order"
             self._replayed += 1
             if self._replayed == len(self._unsettled):
                 self._unsettled = ()

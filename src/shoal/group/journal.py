@@ -91,8 +91,9 @@ class OffsetRecord(NamedTuple):
     producer_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetTombstone:
+class OffsetTombstone(NamedTuple):
+    """The end of a position. A tuple as well: a group that is deleted has one for each."""
+
     group_id: str
     topic: str
     partition: int

@@ -64,15 +64,15 @@ class OffsetStore:
 
     def forget(self, record: OffsetTombstone) -> None:
         """Staged positions go too; a tombstone of something unknown is nothing (KAFKA-17306)."""
-        topics = self._committed.get(record.group_id, {})
-        partitions = topics.get(record.topic, {})
-        if partitions.pop(record.partition, None) is not None and not partitions:
-            del topics[record.topic]
+        group_id, topic, partition = record
+        topics = self._committed.get(group_id, {})
+        partitions = topics.get(topic, {})
+        if partitions.pop(partition, None) is not None and not partitions:
+            del topics[topic]
             if not topics:
-                del self._committed[record.group_id]
-        tp = TopicPartition(record.topic, record.partition)
-        for producer_id in self._open.get(record.group_id, ()):
-            self._pending[producer_id][record.group_id].pop(tp, None)
+                del self._committed[group_id]
+        for producer_id in self._open.get(group_id, ()):
+            self._pending[producer_id][group_id].pop(TopicPartition(topic, partition), None)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         for group_id, positions in self._pending.pop(producer_id, {}).items():
