@@ -41,6 +41,7 @@ PARTITIONS: Final = 6
 ORDERS: Final = 60_000
 STREAM_S: Final = 14.0
 EVENT_SPAN_MS: Final = 40 * 60_000
+PATIENCE_S: Final = 20.0
 PIPELINE_S: Final = 180.0
 """Given up after this; on a quiet machine it takes seconds."""
 
@@ -109,20 +110,27 @@ def _group_act(console: Console, bootstrap_servers: str) -> Stage:
         text = " ".join(f"{TOPIC}-{number}" for number in change.partitions)
         console.print(f"  {change.at_s:5.1f} s  {change.member:6} {change.kind:6} {text}")
 
+    def wait_for(what: str, condition: Callable[[], bool]) -> None:
+        if not _wait(condition, PATIENCE_S):
+            console.print(f"  {what}: not after {PATIENCE_S:g} s, going on; is the machine busy?")
+
     console.print(f"\nconsumer group {GROUP!r} (cooperative-sticky): ann, ben and cleo join")
     stage = Stage(bootstrap_servers, TOPIC, GROUP, show)
     members = {name: Member(name, stage) for name in ("ann", "ben", "cleo")}
     try:
-        _wait(lambda: _owned(stage) == PARTITIONS, 20)
+        wait_for("every partition has an owner", lambda: _owned(stage) == PARTITIONS)
         time.sleep(1.5)
         console.print("dora joins: only what she needs moves, the rest never stops")
         members["dora"] = Member("dora", stage)
-        _wait(lambda: bool(stage.owned("dora")) and _owned(stage) == PARTITIONS, 20)
+        wait_for(
+            "dora has her share",
+            lambda: bool(stage.owned("dora")) and _owned(stage) == PARTITIONS,
+        )
         time.sleep(1.0)
         console.print("ben is killed (SIGKILL): after the session timeout the others take over")
         members.pop("ben").kill()
-        _wait(lambda: _owned(stage, without="ben") == PARTITIONS, 20)
-        _wait(lambda: sum(stage.seen.values()) >= ORDERS, 20)
+        wait_for("ben is replaced", lambda: _owned(stage, without="ben") == PARTITIONS)
+        wait_for("all orders are read", lambda: sum(stage.seen.values()) >= ORDERS)
     finally:
         for member in members.values():
             member.leave()
@@ -134,10 +142,11 @@ def _owned(stage: Stage, *, without: str = "") -> int:
     return len({number for name in names for number in stage.owned(name)})
 
 
-def _wait(condition: Callable[[], bool], seconds: float) -> None:
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
+    return met
 
 
 def _report_group(
