@@ -62,3 +62,18 @@ def test_a_partition_does_not_wait_behind_one_that_has_nothing_new(broker):
         one.resume(SECOND)
         assert {record.partition for record in take(one, BATCHES)} == {1}
         assert time.monotonic() - began < LONG_S / 2
+
+
+def test_what_is_paused_does_not_keep_the_others_out(broker):
+    with reader(broker, fetch_buffer_bytes=1000) as one:
+        one.pause(SECOND)
+        take(one, 1)
+        until = time.monotonic() + 10
+        while not one._session.positions[FIRST].buffered_bytes:
+            assert time.monotonic() < until
+            one.poll(0.01, max_records=1)
+        one.pause(FIRST)
+        one.resume(SECOND)
+        assert {record.partition for record in take(one, 4)} == {1}
+        one.resume(FIRST)
+        assert {record.partition for record in take(one, 8)} == {0, 1}

@@ -203,7 +203,7 @@ class ConsumerConfig(ConnectionConfig):
     max_partition_fetch_bytes: int = 1 * _MIB
     """The most one answer may hold per partition; a single larger batch still comes."""
     fetch_buffer_bytes: int = 64 * _MIB
-    """Fetching ahead stops when so much is waiting for ``poll``."""
+    """Fetching ahead stops when so much is waiting for ``poll``; what is paused does not count."""
     check_crcs: bool = True
     """Whether each batch's checksum is verified."""
     isolation_level: str = "read_uncommitted"

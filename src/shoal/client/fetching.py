@@ -166,7 +166,9 @@ class Fetcher:
     def _rounds(self) -> list[_Round]:
         """The rounds that can begin now."""
         config = self._config
-        room = config.fetch_buffer_bytes - sum(s.buffered_bytes for s in self._positions)
+        # What is paused does not count: it may wait for long, and must not keep the others out.
+        waiting = sum(s.buffered_bytes for s in self._positions if not s.is_paused)
+        room = config.fetch_buffer_bytes - waiting
         self.wants_room = room <= 0
         if room <= 0:
             return []
