@@ -32,6 +32,7 @@ from shoal.records.batch import (
     next_offset,
     read_header,
 )
+from shoal.records.compression import Codec
 from shoal.wire.apis.metadata import MetadataResponse
 from tests.client.scripted import RECORDS, ScriptedBroker
 
@@ -201,6 +202,38 @@ def test_a_bad_batch_in_columns_does_the_same():
         reader.take_arrow(10)
     assert reader.take_arrow(10).column("partition").to_pylist() == [1, 1]
     assert (positions[T0].position, positions[T1].position) == (3, 2)
+
+
+def test_a_bad_batch_behind_chunks_without_rows_is_named_in_columns_too():
+    nothing = encode_batch([(bytes(4), bytes(6), (), 0)], base_offset=2, is_control=True)
+    bad = bytearray(batches((0, 3)))
+    bad[-1] ^= 1
+    reader, positions, _ = reader_of((T0, batches((0, 2))), (T0, nothing), (T1, bytes(bad)))
+    assert reader.take_arrow(10).column("offset").to_pylist() == [0, 1]
+    assert reader.take_arrow(10).num_rows == 0
+    assert positions[T0].position == 3
+    with pytest.raises(CorruptDataError, match="t-1 at offset 0"):
+        reader.take_arrow(10)
+
+
+@pytest.mark.slow
+def test_columns_of_what_is_compressed_very_well_come_in_parts():
+    # The topic is repeated in every row: a long name leaves less room in an Arrow batch.
+    tp = TopicPartition("t" * 249, 0)
+    record = (None, bytes(2**20), (), 0)
+    data = b"".join(
+        encode_batch([record] * 20, base_offset=n, codec=Codec.ZSTD) for n in range(0, 100, 20)
+    )
+    positions = Positions()
+    positions.own([tp])
+    positions[tp].seek(0)
+    buffer = Buffer(positions, lambda: None)
+    buffer.add(Chunk(positions[tp], memoryview(data), 100))
+    reader = Reader(buffer, ConsumerConfig())
+    offsets = []
+    while (part := reader.take_arrow(1000)) is not None:
+        offsets += part.column("offset").to_pylist()
+    assert offsets == [*range(100)]
 
 
 @given(

@@ -35,6 +35,8 @@ Epochs = Sequence[tuple[int, int]]
 
 # More than this is not decoded at a time: columns are a second copy of what is buffered.
 _DECODE_BYTES: Final = 16 * 1024 * 1024
+# And not more than about this comes of it: some data is compressed to a hundredth.
+_COLUMNS_BYTES: Final = 256 * 1024 * 1024
 # base_offset, length, leader_epoch, magic, last_offset_delta, record_count of a batch.
 _HOP: Final = struct.Struct(">qiib6xi30xi")
 _LENGTH_FROM: Final = 12
@@ -254,17 +256,18 @@ class Reader:
         Raises:
             CorruptDataError: the next batch cannot be read; ``seek`` past it.
         """
-        from shoal.records.columns import decode_columns
-
         chosen, wanted, ends = self._choose(limit)
         if not chosen:
             return None
         try:
-            arrow_batch = decode_columns(wanted, check_crc=self._check_crcs)
+            arrow_batch = self._first_part(wanted)
         except (CorruptDataError, BatchTooLargeError):
-            arrow_batch = self._first_part(chosen[0], wanted[0])
-            ends = {chosen[0].state: arrow_batch.column("offset")[-1].as_py() + 1}
-            chosen = chosen[:1]
+            # What is bad may lie in a later chunk, if the first ones have no rows.
+            chosen, wanted = chosen[:1], wanted[:1]
+            arrow_batch = self._first_part_of(chosen[0], wanted[0])
+            ends = {chosen[0].state: max(wanted[0][3], wanted[0][4] or 0)}
+        if arrow_batch.num_rows:
+            chosen, ends = _reached(arrow_batch, chosen, wanted)
         for state, end in ends.items():
             state.position = end
         for chunk in chosen:
@@ -299,15 +302,38 @@ class Reader:
             size_bytes += len(chunk.data)
         return chosen, wanted, ends
 
-    def _first_part(self, chunk: Chunk, wanted: ChunkLike) -> pa.RecordBatch:
-        """What can be read of a chunk with a bad batch in it."""
-        from shoal.records.columns import iter_columns
+    def _first_part(self, wanted: Sequence[ChunkLike]) -> pa.RecordBatch:
+        """All rows, or those before a bad batch, or as many as one Arrow batch should hold."""
+        from shoal.records.columns import decode_columns, iter_columns
 
+        parts = iter_columns(wanted, check_crc=self._check_crcs, max_bytes=_COLUMNS_BYTES)
+        part = next(parts, None)
+        return decode_columns([]) if part is None else part
+
+    def _first_part_of(self, chunk: Chunk, wanted: ChunkLike) -> pa.RecordBatch:
         try:
-            return next(iter_columns([wanted], check_crc=self._check_crcs))
+            return self._first_part([wanted])
         except (CorruptDataError, BatchTooLargeError) as error:
             self._buffer.set_aside(chunk)
             raise _named(error, chunk.state) from None
+
+
+def _reached(
+    arrow_batch: pa.RecordBatch, chosen: list[Chunk], wanted: list[ChunkLike]
+) -> tuple[list[Chunk], dict[PartitionState, int]]:
+    """The chunks up to the last row, and the positions after it."""
+    last = arrow_batch.slice(arrow_batch.num_rows - 1)
+    topic, partition, offset = (
+        last.column(name)[0].as_py() for name in ("topic", "partition", "offset")
+    )
+    ends: dict[PartitionState, int] = {}
+    for index, (chunk, part) in enumerate(zip(chosen, wanted, strict=True)):
+        start, end = part[3], part[4] or 0
+        if chunk.state.tp == (topic, partition) and start <= offset < end:
+            ends[chunk.state] = offset + 1
+            return chosen[: index + 1], ends
+        ends[chunk.state] = max(start, end)
+    raise AssertionError(f"nobody asked for {topic}-{partition} at offset {offset}")
 
 
 def _named(error: Exception, state: PartitionState) -> Exception:
