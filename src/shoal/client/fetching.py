@@ -383,21 +383,28 @@ class Fetcher:
         data = partition.records
         if not data:
             return False
+        view = memoryview(data)
         try:
-            end, epochs = extent(data, state.fetch_offset)
+            end, epochs = extent(view, state.fetch_offset)
+            # Brokers send the first batch whole, however large it is: its length must be wrong.
+            fault = CorruptDataError(f"not one whole batch in {len(view)} bytes")
         except CorruptDataError as error:
-            self._errors[state.tp] = (
-                state.lap,
-                type(error)(f"{error.reason} (in {state.tp} at offset {state.fetch_offset})"),
-            )
-            state.retry_at = asyncio.get_running_loop().time() + 1.0
-            return False
+            # First what lies before it: the next fetch begins with the bad one.
+            view, fault = view[: error.position], error
+            end, epochs = extent(view, state.fetch_offset)
         if end == state.fetch_offset:
-            return False  # only part of a batch: an old broker cutting at max_bytes
+            self._on_corrupt(state, fault)
+            return False
         state.fetch_offset = end
         state.fetch_epoch = epochs[-1][1] if epochs else None
-        self._buffer.add(Chunk(state, memoryview(data), end, epochs))
+        self._buffer.add(Chunk(state, view, end, epochs))
         return True
+
+    def _on_corrupt(self, state: PartitionState, error: CorruptDataError) -> None:
+        state.retry_at = asyncio.get_running_loop().time() + 1.0
+        if state.position == state.fetch_offset:  # else there is something to be read before it
+            where = f"in {state.tp} at offset {state.fetch_offset}; seek past it to go on"
+            self._errors[state.tp] = (state.lap, type(error)(f"{error.reason} ({where})"))
 
     def _on_error(self, state: PartitionState, code: int) -> None:
         outcome = reaction("Fetch", code)

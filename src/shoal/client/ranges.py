@@ -33,6 +33,7 @@ from shoal.client.settings import ConnectionSettings
 from shoal.client.timing import Backoff, Deadline
 from shoal.errors import (
     ConnectionFailedError,
+    CorruptDataError,
     ErrorCode,
     InvalidFrameError,
     OffsetRangeMissingError,
@@ -348,6 +349,9 @@ class _Stream:
         data = partition.records
         upto = next_offset(data, start) if data else start
         if upto == start:
+            if data:  # brokers send the first batch whole: its length must be wrong
+                where = f"in {tp} at offset {start}"
+                raise CorruptDataError(f"not one whole batch in {len(data)} bytes ({where})")
             return
         chunks.append((tp.topic, tp.partition, data, start, min(upto, end)))
         if upto >= end:

@@ -98,6 +98,9 @@ def extent(data: bytes | memoryview, offset: int) -> tuple[int, Epochs]:
 
     Not the last record plus one: compaction leaves batches whose last offsets are gone. Hops from
     batch to batch in as few steps as it can; what looks odd is left to ``iter_headers`` to judge.
+
+    Raises:
+        CorruptDataError: something that is no batch begins at its ``position``.
     """
     epochs: list[tuple[int, int]] = []
     known, position, size = -1, 0, len(data)
@@ -115,8 +118,11 @@ def extent(data: bytes | memoryview, offset: int) -> tuple[int, Epochs]:
         position = end
         if base + delta >= offset:
             offset = base + delta + 1
-    for _, header in iter_headers(memoryview(data)[position:]):
-        raise AssertionError(f"a batch that is well was left out: {header}")
+    try:
+        for _, header in iter_headers(memoryview(data)[position:]):
+            raise AssertionError(f"a batch that is well was left out: {header}")
+    except CorruptDataError as error:
+        raise type(error)(error.reason, position=position) from None
     return offset, epochs
 
 
