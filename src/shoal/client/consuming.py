@@ -86,6 +86,9 @@ class ConsumerSession:
             )
         self._cluster.on_update.append(self._on_metadata)
         self._mode = ""
+        # The group must see a user who polls, or waits in a poll, well within the poll interval.
+        pace_ms = min(config.heartbeat_interval_ms, config.max_poll_interval_ms / 3)
+        self._pace_s = pace_ms / 1000
         self.wakeups = Wakeups(self._on_change)
         self._refusal: BrokerError | None = None
         self._calm_until = 0.0
@@ -181,7 +184,7 @@ class ConsumerSession:
         self._fetcher.kick()
 
     async def _wait(self, deadline: Deadline) -> None:
-        pause_s = deadline.limit(self.config.heartbeat_interval_ms / 1000)
+        pause_s = deadline.limit(self._pace_s)
         if self._committer is not None and self._committer.auto_due_at is not None:
             pause_s = min(pause_s, max(0.0, self._committer.auto_due_at - self._loop.time()))
         try:
@@ -192,7 +195,7 @@ class ConsumerSession:
 
     def _stay_calm(self) -> None:
         """Until when polls may go without us, unless something changes."""
-        until = self._loop.time() + self.config.heartbeat_interval_ms / 1000 / 3
+        until = self._loop.time() + self._pace_s / 3
         if self._committer is not None and self._committer.auto_due_at is not None:
             until = min(until, self._committer.auto_due_at)
         if self._group is not None and self._mode == "subscribe":
