@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
-from shoal import Consumer, Producer, RebalanceListener
+from shoal import AsyncConsumer, Consumer, Producer, RebalanceListener, TopicPartition
 
+T0 = TopicPartition("t", 0)
 RECORDS = 200
 
 
@@ -39,3 +41,69 @@ def test_who_polls_is_in_the_group_however_short_the_poll_interval(settings, tim
         while time.monotonic() < until:
             one.poll(timeout, max_records=1)
     assert losses.count == 0
+
+
+def test_a_loop_over_records_ends_when_its_body_closes_the_consumer(settings):
+    one = Consumer(**settings)
+    one.assign([T0])
+    seen = []
+    for record in one:
+        seen.append(record.offset)
+        one.close()
+    assert seen == [0]
+
+
+def test_an_awaiting_loop_over_records_ends_there_too(settings):
+    async def body():
+        one = AsyncConsumer(**settings)
+        await one.assign([T0])
+        seen = []
+        async for record in one:
+            seen.append(record.offset)
+            await one.close()
+        return seen
+
+    assert asyncio.run(body()) == [0]
+
+
+def test_other_tasks_run_between_polls_that_find_everything_buffered(settings):
+    async def body():
+        async with AsyncConsumer(**settings, heartbeat_interval_ms=9000) as one:
+            await one.assign([T0])
+            offsets = [record.offset for record in await one.poll(10, max_records=1)]
+            turns = 0
+
+            async def other():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            while len(offsets) < RECORDS:
+                offsets += [record.offset for record in await one.poll(10, max_records=1)]
+            task.cancel()
+            assert offsets == [*range(RECORDS)]
+            return turns
+
+    assert asyncio.run(body()) >= RECORDS - 1
+
+
+def test_a_poll_cancelled_where_the_others_run_loses_no_record(settings):
+    async def body():
+        async with AsyncConsumer(**settings) as one:
+            await one.assign([T0])
+            offsets = []
+            while len(offsets) < RECORDS:
+                poll = asyncio.ensure_future(one.poll(10, max_records=3))
+                if len(offsets) % 2:
+                    await asyncio.sleep(0)
+                    poll.cancel()
+                found = (await asyncio.gather(poll, return_exceptions=True))[0]
+                if isinstance(found, list):
+                    offsets += [record.offset for record in found]
+                else:
+                    offsets += [record.offset for record in await one.poll(10, max_records=2)]
+            return offsets
+
+    assert asyncio.run(body()) == [*range(RECORDS)]

@@ -134,9 +134,11 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Record[Any, Any]]:
         """Records, one by one, for ever; ends when the consumer is closed."""
-        while self._engine.is_running:
+        while self._is_open():
             for record in await self.poll(_ITERATION_TIMEOUT_S):
                 yield record
+                if not self._is_open():
+                    break
 
     def wakeup(self) -> None:
         """From any thread: the call under way, or the next one, raises ``WakeupError``.
@@ -256,6 +258,9 @@ class AsyncConsumer:
 
     # --- how calls are made ---
 
+    def _is_open(self) -> bool:
+        return self._engine.is_running
+
     @contextmanager
     def _using(self) -> Iterator[None]:
         """One task at a time; callbacks of a call under way may call again."""
@@ -283,6 +288,9 @@ class AsyncConsumer:
             close_unstarted(work)
 
     async def _drive(self, steps: Steps[T]) -> T | None:
+        # What is buffered is taken without waiting; the other tasks of the loop want to run too.
+        # Before it is taken: whoever is cancelled here has lost no record.
+        await asyncio.sleep(0)
         while True:
             try:
                 work = next(steps)

@@ -167,8 +167,11 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Record[Any, Any]]:
         """Records, one by one, for ever; ends when the consumer is closed."""
-        while self._engine.is_running:
-            yield from self.poll(_ITERATION_TIMEOUT_S)
+        while self._is_open():
+            for record in self.poll(_ITERATION_TIMEOUT_S):
+                yield record
+                if not self._is_open():
+                    break
 
     def wakeup(self) -> None:
         """From any thread: the call under way, or the next one, raises ``WakeupError``.
@@ -292,6 +295,9 @@ class Consumer:
         self.close()
 
     # --- how calls are made ---
+
+    def _is_open(self) -> bool:
+        return self._engine.is_running
 
     @contextmanager
     def _using(self) -> Iterator[None]:
