@@ -357,3 +357,27 @@ def test_a_program_that_ends_in_a_callback_ends_and_is_told_the_same_again_if_it
     running.join(20)
     assert outcome == [3, "closed"]
     assert told == [[TopicPartition(topic, 0)]] * 2
+
+
+def test_what_a_program_that_ends_in_unsubscribe_was_to_give_up_can_still_be_committed(
+    producer, consumer, topic
+):
+    owned = []
+    producer.send(topic, b"v").result(10)
+    one = consumer()
+
+    class Leaving(RebalanceListener):
+        def on_partitions_revoked(self, partitions):
+            owned.append(one.assignment())
+            if len(owned) == 1:
+                raise KeyboardInterrupt
+            one.commit_sync()
+
+    one.subscribe([topic], Leaving())
+    take(one, 1)
+    with pytest.raises(KeyboardInterrupt):
+        one.unsubscribe()
+    one.close(5)
+    tp = TopicPartition(topic, 0)
+    assert owned == [{tp}] * 2
+    assert consumer().committed(tp)[tp].offset == 1

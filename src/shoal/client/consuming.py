@@ -263,7 +263,7 @@ class ConsumerSession:
                 await self._group.before_leaving(self.questions.deadline(None))
                 step = self._group.perform(self._group.member.unsubscribe(self._group.now_ms))
                 await self._group.run(step, self._call_back, self._commit_for_rebalance)
-        except WakeupError:
+        except (WakeupError, asyncio.CancelledError):
             is_over = False  # nothing was given up: this is to be called again
             raise
         finally:
