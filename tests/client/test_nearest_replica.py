@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,19 @@ def test_a_replica_that_is_behind_is_left_and_no_position_is_reset(nodes, code):
         one.seek(TopicPartition("t", 0), 4)
         assert [record.offset for record in take(one, RECORDS - 4)] == [*range(4, RECORDS)]
     assert leader.asked["Fetch"] >= 2
+
+
+@pytest.mark.slow
+def test_the_leader_is_asked_once_in_a_while_who_is_nearest_now(nodes):
+    leader, follower = nodes
+    with consumer(leader, client_rack="here", metadata_max_age_ms=200) as one:
+        one.assign([TopicPartition("t", 0)])
+        take(one, RECORDS)
+        until = time.monotonic() + 10
+        while leader.asked["Fetch"] < 3:
+            assert time.monotonic() < until, "the follower is asked for ever"
+            one.poll(0.1)
+    assert follower.asked["Fetch"] > leader.asked["Fetch"]
 
 
 @pytest.mark.kafka

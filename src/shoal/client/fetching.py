@@ -234,9 +234,10 @@ class Fetcher:
         if leader is None or leader.leader_id is None:
             self._cluster.mark_stale()
             return None
-        nearer = state.read_from
-        if nearer is not None and nearer in leader.replicas:
-            return nearer
+        if state.read_from is not None and state.read_from in leader.replicas:
+            if asyncio.get_running_loop().time() < state.read_from_until:
+                return state.read_from
+            state.read_from = None
         return leader.leader_id
 
     def _wanted(self, state: PartitionState) -> Wanted:
@@ -379,6 +380,8 @@ class Fetcher:
             state.log_start_offset = partition.log_start_offset
         if partition.preferred_read_replica >= 0:
             state.read_from = partition.preferred_read_replica
+            age_s = self._config.metadata_max_age_ms / 1000
+            state.read_from_until = asyncio.get_running_loop().time() + age_s
             return True  # nothing came, but the next request goes elsewhere: no pause
         data = partition.records
         if not data:

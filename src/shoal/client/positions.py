@@ -40,6 +40,7 @@ class PartitionState:
         "log_start_offset",
         "position",
         "read_from",
+        "read_from_until",
         "reset_to",
         "retry_at",
         "taken_bytes",
@@ -68,6 +69,8 @@ class PartitionState:
         self.log_start_offset: int | None = None
         self.read_from: int | None = None
         """A replica the leader pointed us to, nearer than itself (KIP-392)."""
+        self.read_from_until = 0.0
+        """On the loop's clock: then the leader is asked again, which knows who keeps up."""
         self.retry_at = 0.0
         """On the loop's clock: not fetched before, because the last answer was an error."""
         self.added_bytes = 0
