@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shoal import Consumer, Producer, TopicPartition
+from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.testing.broker import Broker
 from tests.client.conftest import take
 
@@ -77,3 +77,23 @@ def test_what_is_paused_does_not_keep_the_others_out(broker):
         assert {record.partition for record in take(one, 4)} == {1}
         one.resume(FIRST)
         assert {record.partition for record in take(one, 8)} == {0, 1}
+
+
+def test_a_topic_made_anew_is_waited_at_like_any_other(broker):
+    servers = broker.bootstrap_servers
+    with (
+        Admin(bootstrap_servers=servers) as admin,
+        reader(broker, allow_auto_create_topics=False) as one,
+    ):
+        take(one, 1)
+        admin.delete_topics("t")
+        admin.create_topic("t", partitions=2)
+        with Producer(bootstrap_servers=servers) as producer:
+            producer.send("t", b"new", partition=0)
+            producer.send("t", b"new", partition=1)
+        new = []
+        while len(new) < 2:
+            new += [record for record in take(one, 1) if record.value == b"new"]
+        before = broker.counters()["requests"]["Fetch"]
+        one.poll(1)
+        assert broker.counters()["requests"]["Fetch"] - before < 10

@@ -89,3 +89,15 @@ def test_the_last_request_closes_the_session():
     session.answered(9)
     request = session.final_request()
     assert (request.session_id, request.epoch) == (9, -1)
+
+
+def test_a_partition_that_replaces_another_of_its_name_is_sent_and_the_other_forgotten():
+    session = FetchSession(lambda old, new: old[0] != new[0])
+    one = PARTITIONS[0]
+    session.next_request({one: ("old", 5)})
+    session.answered(7)
+    request = session.next_request({one: ("new", 0)})
+    assert (request.send, request.forget) == ({one: ("new", 0)}, {one: ("old", 5)})
+    session.answered(7)
+    request = session.next_request({one: ("new", 1)})
+    assert (request.send, request.forget) == ({one: ("new", 1)}, {})

@@ -7,7 +7,7 @@ counts requests so that both notice when they do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from shoal.types import TopicPartition
@@ -31,7 +31,9 @@ class SessionRequest(NamedTuple, Generic[P]):
 class FetchSession(Generic[P]):
     """The session with one broker. ``P`` is what is said of a partition, compared by value."""
 
-    def __init__(self) -> None:
+    def __init__(self, replaces: Callable[[P, P], bool] = lambda *_: False) -> None:
+        """``replaces`` says whether a partition is another one though its name is the same."""
+        self._replaces = replaces
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._known: dict[TopicPartition, P] = {}
@@ -46,7 +48,11 @@ class FetchSession(Generic[P]):
             self._known = dict(wanted)
             return SessionRequest(self._session_id, self._epoch, dict(wanted), {})
         changed = {tp: want for tp, want in wanted.items() if self._known.get(tp) != want}
-        gone = {tp: was for tp, was in self._known.items() if tp not in wanted}
+        gone = {
+            tp: was
+            for tp, was in self._known.items()
+            if tp not in wanted or self._replaces(was, wanted[tp])
+        }
         self._known = dict(wanted)
         return SessionRequest(self._session_id, self._epoch, changed, gone)
 

@@ -67,6 +67,11 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
+def _is_another(old: Wanted, new: Wanted) -> bool:
+    """Whether the topic was made anew: the broker knows the old one by its id."""
+    return old.topic_id is not None and old.topic_id != new.topic_id
+
+
 class _Round:
     """One request under way: what was asked, of which laps, and in which lane."""
 
@@ -328,7 +333,7 @@ class Fetcher:
         return request
 
     def _session(self, node_id: int) -> FetchSession[Wanted]:
-        return self._sessions.setdefault(node_id, FetchSession())
+        return self._sessions.setdefault(node_id, FetchSession(_is_another))
 
     def _backoff(self, node_id: int) -> Backoff:
         backoff = self._backoffs.get(node_id)
