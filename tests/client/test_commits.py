@@ -6,8 +6,14 @@ import threading
 
 import pytest
 
-from shoal import Consumer, OffsetAndMetadata, TopicPartition
-from shoal.errors import BrokerError, CommitFailedError, ErrorCode, RetriableError
+from shoal import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from shoal.errors import (
+    BrokerError,
+    CommitFailedError,
+    ErrorCode,
+    RequestTimeoutError,
+    RetriableError,
+)
 from tests.client.conftest import poll_until, take
 
 
@@ -285,3 +291,34 @@ def test_automatic_commits_try_again_after_a_passing_error(alone):
         poll_until(one, lambda: one.position(T0) == 0)
         broker.fail("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=3)
         poll_until(one, lambda: one.committed(T0)[T0] is not None)
+
+
+@pytest.mark.slow
+def test_closing_tells_callbacks_of_commits_that_were_not_answered(alone):
+    broker, one = alone
+    broker.delay("OffsetCommit", 30, times=2)
+    told = []
+    for offset in (1, 2):
+        one.commit_async(
+            {T0: OffsetAndMetadata(offset)}, lambda given, error: told.append((given, error))
+        )
+    one.close(0.2)
+    assert [given[T0].offset for given, _ in told] == [1, 2]
+    assert all(isinstance(error, RequestTimeoutError) for _, error in told)
+
+
+def test_closing_tells_of_a_commit_its_own_listener_made(producer, consumer, topic):
+    told = []
+    one = consumer()
+
+    class Committing(RebalanceListener):
+        def on_partitions_revoked(self, partitions):
+            one.commit_async(callback=lambda given, error: told.append((dict(given), error)))
+
+    one.subscribe([topic], Committing())
+    producer.send(topic, b"v").result(10)
+    take(one, 1)
+    one.close(10)
+    ((given, error),) = told
+    assert error is None
+    assert given[TopicPartition(topic, 0)].offset == 1

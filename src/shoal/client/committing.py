@@ -176,6 +176,8 @@ class Committer:
                 error = (await self._attempt(offsets, self._request_deadline())).as_error()
             except ValueError as misfit:  # what no request can hold
                 error = misfit
+            except asyncio.CancelledError:  # by ``give_up``
+                error = RequestTimeoutError("the consumer was closed before this was answered")
             if error is None:
                 self._committed(offsets)
         if callback is not None:
@@ -203,6 +205,13 @@ class Committer:
         _, pending = await asyncio.wait(self._tasks, timeout=deadline.left_s)
         return not pending
 
+    async def give_up(self) -> None:
+        """Nobody waits for the commits under way any more; their callbacks hear of that."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     # --- callbacks ---
 
     @property
@@ -220,12 +229,6 @@ class Committer:
             on_commit = getattr(interceptor, "on_commit", None)
             if on_commit is not None:
                 self._owed.append((_guarded, (on_commit, offsets)))
-
-    async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- one attempt ---
 

@@ -388,7 +388,8 @@ class ConsumerSession:
         self.wakeups.turn_off()
         self._calm_until = 0.0
         failures: list[BaseException] = []
-        for step in (self._final_commit, self._leave, self._close_interceptors):
+        steps = (self._final_commit, self._leave, self._settle_commits, self._close_interceptors)
+        for step in steps:
             try:
                 await step(deadline)
             except Exception as error:  # noqa: BLE001 - the rest must still be closed
@@ -396,8 +397,6 @@ class ConsumerSession:
         await self._fetcher.close()
         await self._locator.close()
         await self._validator.close()
-        if self._committer is not None:
-            await self._committer.close()
         if self._group is not None:
             await self._group.close()
         await self._cluster.close()
@@ -415,8 +414,14 @@ class ConsumerSession:
                 await committer.commit_sync(offsets, limit)
             except Exception as error:  # noqa: BLE001 - closing goes on, and says so
                 _log_close("the final commit failed", error)
-        await committer.finish_async(deadline)
-        await committer.run_callbacks()
+        await self._settle_commits(deadline)
+
+    async def _settle_commits(self, deadline: Deadline) -> None:
+        """Every callback hears what became of its commit, also of one a listener made just now."""
+        if self._committer is not None:
+            if not await self._committer.finish_async(deadline):
+                await self._committer.give_up()
+            await self._committer.run_callbacks()
 
     async def _leave(self, deadline: Deadline) -> None:
         if self._group is None:
