@@ -17,6 +17,7 @@ from shoal.client.partitioner import murmur2, partition_for_key
 from shoal.client.ranges import _Plan, _Stream
 from shoal.errors import ErrorCode, OffsetRangeMissingError, RequestTimeoutError
 from tests.client.conftest import take
+from tests.client.scripted import RECORDS, ScriptedBroker
 
 
 def fill(producer, topic, count, partition=0):
@@ -290,6 +291,23 @@ def test_a_range_that_may_not_be_read_says_so_and_one_that_cannot_ends_in_time(s
         shoal_broker.fail("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=10_000)
         with pytest.raises(RequestTimeoutError):
             list(reader.read({tp: (0, 10)}, timeout=0.1))
+
+
+def test_a_range_is_read_from_a_leader_that_must_find_out_how_much_of_its_log_counts():
+    class New(ScriptedBroker):
+        def _fetch(self, request, code):
+            answer = super()._fetch(request, code)
+            if not self.asked["ListOffsets"]:
+                answer.responses[0].partitions[0].high_watermark = 3
+            return answer
+
+    with New() as broker:
+        broker.fail("ListOffsets", ErrorCode.OFFSET_NOT_AVAILABLE, times=3)
+        with RangeReader(bootstrap_servers=broker.servers, retry_backoff_ms=1) as reader:
+            tp = TopicPartition("t", 0)
+            assert sum(p.num_rows for p in reader.read({tp: (0, RECORDS)})) == RECORDS
+            with pytest.raises(OffsetRangeMissingError, match="the log ends at 10"):
+                list(reader.read({tp: (0, RECORDS + 1)}))
 
 
 def test_a_group_of_arrow_readers_shares_the_work(producer, consumer, new_topic):

@@ -27,6 +27,7 @@ from shoal.client.engine import Engine
 from shoal.client.fetch_session import SessionRequest
 from shoal.client.fetching import Wanted, fetch_request, fetch_version
 from shoal.client.links import Lane, Links
+from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.reactions import Reaction, reaction
 from shoal.client.security import tls_context
 from shoal.client.settings import ConnectionSettings
@@ -39,6 +40,7 @@ from shoal.errors import (
     OffsetRangeMissingError,
     RequestTimeoutError,
     RetriableError,
+    ShoalError,
     error_for,
 )
 from shoal.records.batch import next_offset
@@ -333,6 +335,8 @@ class _Stream:
                     continue
                 if partition.error_code:
                     failure = failure or self._failed(tp, partition)
+                elif partition.high_watermark < self._plan.left[tp][1]:
+                    failure = failure or await self._short(tp)
                 else:
                     self._take(tp, partition, chunks)
         if chunks:
@@ -342,10 +346,6 @@ class _Stream:
 
     def _take(self, tp: TopicPartition, partition: Any, chunks: list[ChunkLike]) -> None:
         start, end = self._plan.left[tp]
-        if partition.high_watermark < end:
-            raise OffsetRangeMissingError(
-                tp, start, end, f"the log ends at {partition.high_watermark}"
-            )
         data = partition.records
         upto = next_offset(data, start) if data else start
         if upto == start:
@@ -358,6 +358,21 @@ class _Stream:
             del self._plan.left[tp]
         else:
             self._plan.left[tp] = (upto, end)
+
+    async def _short(self, tp: TopicPartition) -> Exception:
+        """The log seems to end too early, but a new leader may not know yet how much of it counts.
+
+        Asked for its end, it has no answer until it does (KIP-207).
+        """
+        start, end = self._plan.left[tp]
+        try:
+            found = await list_offsets(self._cluster, {tp: LATEST}, Deadline(self._plan.timeout_s))
+        except ShoalError as error:
+            return error
+        known = found[tp]
+        if known is not None and known.offset < end:
+            return OffsetRangeMissingError(tp, start, end, f"the log ends at {known.offset}")
+        return RetriableError(ErrorCode.OFFSET_NOT_AVAILABLE, str(tp))
 
     def _failed(self, tp: TopicPartition, partition: Any) -> Exception:
         code = partition.error_code
