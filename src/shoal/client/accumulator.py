@@ -276,7 +276,8 @@ class Accumulator:
         self._queues: dict[TopicPartition, _Queue] = {}
         self._condition = threading.Condition()
         self._used_bytes = 0
-        self._unfinished = 0
+        self._unsettled: dict[int, int] = {}
+        """Numbers of batches, oldest first, and how many bear each."""
         self._flushing = 0
         self._is_woken = False
         self._is_closed = False
@@ -331,30 +332,34 @@ class Accumulator:
             batch.size_bytes = len(data)
             self._used_bytes += len(data)
             queue.batches.append(batch)
-            self._unfinished += 1
+            self._unsettled[batch.number] = 1
             self._call()
             return batch
 
     def flush(self, timeout_s: float | None) -> None:
         """Send everything now and wait until all of it is settled, failed ones too.
 
+        Not for what others send meanwhile: they may never stop.
+
         Raises:
             RequestTimeoutError: something is unsettled after ``timeout_s``.
         """
         with self._condition:
             self.hurry()
+            end = next(self._numbers)
             try:
-                if not self._condition.wait_for(lambda: self._unfinished == 0, timeout_s):
-                    raise RequestTimeoutError(
-                        f"flush: {self._unfinished} batches unsent after {timeout_s} s"
-                    )
+                if not self._condition.wait_for(
+                    lambda: next(iter(self._unsettled), end) >= end, timeout_s
+                ):
+                    unsent = sum(n for number, n in self._unsettled.items() if number < end)
+                    raise RequestTimeoutError(f"flush: {unsent} batches unsent after {timeout_s} s")
             finally:
                 self.calm_down()
 
     @property
     def is_empty(self) -> bool:
         """Whether everything is settled."""
-        return self._unfinished == 0
+        return not self._unsettled
 
     def hurry(self) -> None:
         """From now on every batch is due at once, until as many ``calm_down``."""
@@ -386,7 +391,7 @@ class Accumulator:
         batch.builder = Builder(self._batch_size)
         queue.batches.append(batch)
         queue.open = batch
-        self._unfinished += 1
+        self._unsettled[batch.number] = 1
         self._call()
         return batch
 
@@ -473,14 +478,16 @@ class Accumulator:
         """``batch`` is settled: its memory is free again."""
         with self._condition:
             self._used_bytes -= batch.size_bytes
-            self._unfinished -= 1
+            self._unsettled[batch.number] -= 1
+            if not self._unsettled[batch.number]:
+                del self._unsettled[batch.number]
             self._condition.notify_all()
 
     def replaced(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """``batch`` was cut into ``parts``, which the sender keeps."""
         with self._condition:
             self._used_bytes += sum(part.size_bytes for part in parts) - batch.size_bytes
-            self._unfinished += len(parts) - 1
+            self._unsettled[batch.number] += len(parts) - 1
 
     def _is_due(self, queue: _Queue, now: float) -> bool:
         batch = queue.batches[0]
