@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from shoal import Producer
+from shoal.errors import ErrorCode, RequestTimeoutError
 
 
 @pytest.fixture
@@ -24,20 +26,20 @@ def producer(broker):
 
 @contextmanager
 def someone_sends(producer):
-    """A thread that sends for as long as it may; yields how it was stopped, once it was."""
-    stopped, over = [], threading.Event()
+    """A thread that sends for as long as it may; yields its futures and how it was stopped."""
+    futures, stopped, over = [], [], threading.Event()
 
     def send():
         try:
             while not over.is_set():
-                producer.send("t", bytes(1000))
+                futures.append(producer.send("t", bytes(1000)))
         except RuntimeError as error:
             stopped.append(str(error))
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     try:
-        yield stopped
+        yield futures, stopped
     finally:
         over.set()
         thread.join(10)
@@ -49,3 +51,68 @@ def test_flush_does_not_wait_for_what_others_send_meanwhile(producer):
             future = producer.send("t", str(n))
             producer.flush(10)
             assert future.done()
+
+
+def test_close_refuses_more_and_loses_nothing_it_has_taken(producer):
+    with someone_sends(producer) as (futures, stopped):
+        while not futures:
+            time.sleep(0.001)
+        producer.close()
+    assert stopped == ["this client is closed"]
+    assert [future.exception(0) for future in futures] == [None] * len(futures)
+
+
+def test_when_flush_returns_the_callbacks_have_been_called(producer):
+    called = []
+
+    def slow(future):
+        threading.Event().wait(0.02)
+        called.append(future.result(0).offset)
+
+    for n in range(5):
+        producer.send("t", b"v", on_delivery=slow)
+        producer.flush(10)
+        assert called == [*range(n + 1)]
+
+
+def test_flush_says_when_callbacks_take_too_long(producer):
+    go_on = threading.Event()
+    producer.send("t", b"v", on_delivery=lambda _: go_on.wait(30))
+    with pytest.raises(RequestTimeoutError, match="callbacks still run"):
+        producer.flush(0.1)
+    go_on.set()
+
+
+def test_a_callback_may_flush(producer):
+    outcome = []
+
+    def again(_):
+        future = producer.send("t", b"second")
+        producer.flush(10)
+        outcome.append(future.result(0).offset)
+
+    producer.send("t", b"first", on_delivery=again)
+    producer.flush(10)
+    assert outcome == [1]
+
+
+def test_two_threads_and_a_callback_may_close_at_once(broker):
+    broker.fail("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, times=1000)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
+    errors = []
+
+    def close(_=None):
+        try:
+            producer.close(0.1)
+        except BaseException as error:
+            errors.append(error)
+
+    future = producer.send("t", b"v", on_delivery=close)
+    threads = [threading.Thread(target=close, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert errors == []
+    assert future.exception(0) is not None

@@ -65,6 +65,7 @@ class Producer:
         self._partition_counts: dict[str, int] = {}
         self._callbacks: ThreadPoolExecutor | None = None
         self._callback_thread = 0
+        self._closing = threading.RLock()
         self._buffers = Buffers(self.config.buffer_memory)
         self._buffers_lock = threading.Lock()
         self._engine = self._new_engine()
@@ -221,12 +222,24 @@ class Producer:
         return SendFuture(sent, 0, header.base_timestamp_ms)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now; returns when all of it is acknowledged or has failed.
+        """Send everything now; returns when all of it is acknowledged or has failed, and
+        ``on_delivery`` has been called (unless it is who calls this).
 
         Raises:
             RequestTimeoutError: not within ``timeout`` seconds.
         """
+        until = None if timeout is None else time.monotonic() + timeout
         self._accumulator.flush(timeout)
+        if self._callbacks is None or threading.get_ident() == self._callback_thread:
+            return
+        try:
+            last = self._callbacks.submit(int)
+        except RuntimeError:  # closed meanwhile
+            return
+        try:
+            last.result(None if until is None else max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise RequestTimeoutError(f"flush: callbacks still run after {timeout} s") from None
 
     def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """The partitions of a topic: leader, replicas, in sync, offline."""
@@ -234,9 +247,19 @@ class Producer:
         return self._cluster.metadata.partition_infos(topic)
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Flush for up to ``timeout`` seconds, then stop; what is unsent then fails."""
-        if not self._engine.is_running:
-            return
+        """Refuse to send more, flush for up to ``timeout`` seconds, then stop; what is unsent then
+        fails."""
+        is_callback = threading.get_ident() == self._callback_thread
+        if not self._closing.acquire(blocking=not is_callback):
+            return  # whoever closes it waits for this callback
+        try:
+            if self._engine.is_running:
+                self._close(timeout)
+        finally:
+            self._closing.release()
+
+    def _close(self, timeout: float | None) -> None:
+        self._accumulator.close()
         try:
             self._accumulator.flush(timeout)
         except RequestTimeoutError as error:

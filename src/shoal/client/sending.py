@@ -425,9 +425,9 @@ class Sender:
 
     def _settle(self, batch: ProducerBatch, error: Exception | None) -> None:
         callbacks = batch.finish(error)
-        self._accumulator.released(batch)
         if callbacks:
             self._run_callbacks(callbacks)
+        self._accumulator.released(batch)  # who flushes waits for this, and then for callbacks
 
 
 def _fate_unknown(batch: ProducerBatch) -> RequestTimeoutError:
