@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -498,3 +499,29 @@ def test_a_deleted_topic_is_not_made_again_by_who_no_longer_writes_to_it(shoal_b
 def test_the_first_record_makes_the_topic_where_that_is_allowed(shoal_broker):
     with producer_of(shoal_broker) as producer:
         assert producer.send("brand-new", b"v").result(10).offset == 0
+
+
+def test_a_partition_that_was_added_meanwhile_can_be_sent_to_at_once(servers, admin, new_topic):
+    topic = new_topic(1)
+    with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        assert producer.send(topic, b"v").result(10).partition == 0
+        admin.create_partitions({topic: 4})
+        assert producer.send(topic, b"v", partition=2).result(10).partition == 2
+        admin.create_partitions({topic: 6})
+        (future,) = producer.send_arrow(topic, pa.table({"value": [b"v"]}), partition=5)
+        assert future.result(10).partition == 5
+        with pytest.raises(ValueError, match="has partitions 0 to 5, not 6"):
+            producer.send(topic, b"v", partition=6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"headers": [("\udc80", b"")]}, {"timestamp_ms": 2**63}, {"headers": {"a": bytes(2**21)}}],
+)
+def test_a_record_that_cannot_be_written_is_refused_and_hurts_no_other(servers, topic, wrong):
+    with Producer(bootstrap_servers=servers, linger_ms=60_000) as producer:
+        good = producer.send(topic, b"good")
+        with pytest.raises(ValueError):
+            producer.send(topic, b"bad", **wrong)
+        producer.flush(10)
+        assert good.result(0).offset == 0

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 # As large as brokers accept by default (max.message.bytes), with room for the header.
 _ARROW_BATCH_BYTES = 1_000_000
+_NO_TIME_MS = 2**63
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
@@ -134,8 +135,11 @@ class Producer:
         config = self.config
         key_bytes = _serialized(key, config.key_serializer, "key")
         value_bytes = _serialized(value, config.value_serializer, "value")
-        pairs = _checked_headers(headers) if headers else ()
         size = len(key_bytes or b"") + len(value_bytes or b"")
+        pairs: Sequence[Header] = ()
+        if headers:
+            pairs = _checked_headers(headers)
+            size += sum(len(name) + len(content or b"") for name, content in pairs)
         if size > config.max_request_size:
             raise ValueError(
                 f"a record of {size} bytes is larger than max_request_size="
@@ -147,13 +151,14 @@ class Producer:
         if not isinstance(partition, int):
             raise TypeError(f"send(): partition must be an int, not {type(partition).__name__}")
         if not 0 <= partition < count:
-            raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            count = self._need_partition(topic, partition)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         elif not isinstance(timestamp_ms, int):
             raise TypeError(f"send(): timestamp_ms must be an int, not {timestamp_ms!r}")
-        elif timestamp_ms < 0:
-            raise ValueError(f"timestamp_ms={timestamp_ms} is before 1970")
+        elif not 0 <= timestamp_ms < _NO_TIME_MS:
+            when = "before 1970" if timestamp_ms < 0 else "too far ahead"
+            raise ValueError(f"timestamp_ms={timestamp_ms} is {when}")
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"send(): on_delivery must be callable, not {on_delivery!r}")
         future, filled_one = self._accumulator.append(
@@ -193,7 +198,7 @@ class Producer:
         config = self.config
         count = self._partition_counts.get(topic) or self._partition_count(topic)
         if isinstance(partition, int) and not 0 <= partition < count:
-            raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            count = self._need_partition(topic, partition)
         encoding = Encoding(
             min(config.max_request_size, _ARROW_BATCH_BYTES),
             Codec[config.compression_type.upper()],
@@ -294,10 +299,17 @@ class Producer:
         self._partition_counts[topic] = count
         return count
 
-    async def _look_up(self, topic: str) -> int:
+    def _need_partition(self, topic: str, partition: int) -> int:
+        """How many there are, asked anew: the topic may have grown since."""
+        count = self._partition_counts[topic] = self._engine.call(self._look_up(topic, anew=True))
+        if not 0 <= partition < count:
+            raise ValueError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        return count
+
+    async def _look_up(self, topic: str, *, anew: bool = False) -> int:
         self._cluster.watch_also(topic)
         deadline = Deadline(self.config.max_block_ms / 1000)
-        metadata = await self._cluster.topics([topic], deadline)
+        metadata = await self._cluster.topics([topic], deadline, anew=anew)
         return len(metadata.topics[topic].partitions)
 
     def _wake(self) -> None:
@@ -323,7 +335,8 @@ def _checked_headers(given: Headers) -> Sequence[Header]:
     headers = tuple(given.items()) if isinstance(given, Mapping) else tuple(given)
     for header in headers:
         match header:
-            case (str(), bytes() | None):
+            case (str(name), bytes() | None):
+                name.encode()  # what cannot be written must not take the whole batch with it
                 continue
         raise TypeError(f"send(): a header is (str, bytes or None), not {header!r}")
     return headers
