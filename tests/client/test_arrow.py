@@ -331,3 +331,85 @@ def test_a_group_of_arrow_readers_shares_the_work(producer, consumer, new_topic)
     while not collect():
         until -= 1
         assert until, (seen, one.assignment(), two.assignment())
+
+
+def sent(producer, topic, columns, **options):
+    futures = producer.send_arrow(topic, pa.table(columns), **options)
+    return [future.result(10).partition for future in futures]
+
+
+def test_rows_whose_key_is_null_are_spread_over_the_partitions(producer, new_topic):
+    topic = new_topic(3)
+    columns = {"key": pa.nulls(10, pa.binary()), "value": ["v"] * 10}
+    assert {*(number for _ in range(40) for number in sent(producer, topic, columns))} == {0, 1, 2}
+
+
+def test_a_null_in_the_column_of_partitions_leaves_the_choice_to_the_partitioner(
+    producer, servers, new_topic
+):
+    topic = new_topic(8)
+    keys = [f"k{n}" for n in range(20)]
+    numbers = [n % 8 if n % 2 else None for n in range(20)]
+    columns = {"key": keys, "value": keys, "p": pa.array(numbers, pa.int32())}
+    sent(producer, topic, columns, partition="p")
+    assert sent(producer, topic, {"value": ["v"], "p": pa.nulls(1)}, partition="p")
+    with Consumer(bootstrap_servers=servers) as reader:
+        reader.assign([TopicPartition(topic, n) for n in range(8)])
+        reader.seek_to_beginning()
+        found = {r.value.decode(): r.partition for r in take(reader, 21) if r.key is not None}
+    for key, number in zip(keys, numbers, strict=True):
+        assert found[key] == (partition_for_key(key.encode(), 8) if number is None else number)
+
+
+@pytest.mark.parametrize("numbers", [[0.5, 1.7], ["0", "1"], [True, False]])
+def test_partitions_that_are_no_whole_numbers_are_refused(producer, topic, numbers):
+    with pytest.raises(TypeError, match="partitions are whole numbers; 'p' holds"):
+        sent(producer, topic, {"value": ["a", "b"], "p": numbers}, partition="p")
+
+
+def test_a_column_of_partitions_is_looked_at_before_anything_is_sent(producer, admin, new_topic):
+    topic = new_topic(2)
+    columns = {"value": ["v"] * 3, "p": [0, 1, 3]}
+    with pytest.raises(ValueError, match="has partitions 0 to 1, not 3"):
+        sent(producer, topic, columns, partition="p")
+    producer.flush(10)
+    ends = admin.list_offsets({TopicPartition(topic, 0): "latest"})
+    assert ends[TopicPartition(topic, 0)].offset == 0
+    admin.create_partitions({topic: 4})
+    assert sent(producer, topic, columns, partition="p") == [0, 1, 3]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_the_fields_of_headers_are_found_by_name(servers, topic, codec):
+    headers = pa.array([[{"value": b"v", "key": "k"}], None])
+    with Producer(bootstrap_servers=servers, compression_type=codec) as producer:
+        sent(producer, topic, {"value": ["a", "b"], "headers": headers})
+    with Consumer(bootstrap_servers=servers) as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        reader.seek_to_beginning()
+        assert [tuple(r.headers) for r in take(reader, 2)] == [(("k", b"v"),), ()]
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "string_view", "binary_view", "large_binary"])
+def test_text_and_bytes_are_taken_in_every_layout(producer, servers, topic, kind):
+    texts = pa.array(["one", None, "three"])
+    column = (
+        texts.dictionary_encode()
+        if kind == "dictionary"
+        else texts.cast(getattr(pa, kind)())
+        if kind == "string_view"
+        else texts.cast(pa.binary()).cast(getattr(pa, kind)())
+    )
+    sent(producer, topic, {"key": column, "value": column})
+    with Consumer(bootstrap_servers=servers) as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        reader.seek_to_beginning()
+        found = [(r.key, r.value) for r in take(reader, 3)]
+    assert found == [(b"one", b"one"), (None, None), (b"three", b"three")]
+
+
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_numbers_are_no_keys_and_no_values(producer, topic, column):
+    columns = {"key": ["k"], "value": ["v"], column: [1]}
+    with pytest.raises(TypeError, match="a column of int64 cannot be written"):
+        sent(producer, topic, columns)

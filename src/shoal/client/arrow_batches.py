@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.client.partitioner import Partitioner, Sticky
-from shoal.records.encoding import encode_columns
+from shoal.records.encoding import arrow_binary, encode_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,24 +62,53 @@ def columns_of(
 
     Raises:
         ValueError: the value column, or a named partition column, is not there.
+        TypeError: keys or values that are neither bytes nor text.
     """
+    import pyarrow as pa
+
     names = batch.schema.names
 
     def column(name: str | None, *, needed: bool) -> Any | None:
         if name is not None and name in names:
             return batch.column(name)
         if needed:
-            raise ValueError(f"no column {name!r}; there are {', '.join(names)}")
+            raise ValueError(_missing(name, names))
         return None
 
     numbers = column(partition, needed=True) if isinstance(partition, str) else None
+    keys = column(key, needed=False)
     return Columns(
-        column(key, needed=False),
-        column(value, needed=True),
+        None if keys is None else arrow_binary(keys),
+        arrow_binary(column(value, needed=True)),
         column("timestamp", needed=False),
         column("headers", needed=False),
-        numbers,
+        None if numbers is None else numbers.cast(pa.int64()),
     )
+
+
+def outermost(data: pa.RecordBatch | pa.Table, partition: int | str | None) -> list[int]:
+    """The least and the largest partition that is asked for.
+
+    Raises:
+        ValueError: the named column is not there.
+        TypeError: it does not hold whole numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(partition, str):
+        return [] if partition is None else [partition]
+    if partition not in data.schema.names:
+        raise ValueError(_missing(partition, data.schema.names))
+    column = data.column(partition)
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise TypeError(f"partitions are whole numbers; {partition!r} holds {column.type}")
+    ends = pc.min_max(column.cast(pa.int64())).as_py().values()
+    return [number for number in ends if number is not None]
+
+
+def _missing(name: str | None, names: list[str]) -> str:
+    return f"no column {name!r}; there are {', '.join(names)}"
 
 
 def encoded(
@@ -102,7 +131,7 @@ def encoded(
             yield number, batch
     else:
         numbers = _partitions(topic, columns, partition_count, partitioner)
-        wrong = numbers[(numbers < 0) | (numbers >= partition_count)]
+        wrong = numbers[(numbers < 0) | (numbers >= partition_count)]  # a partitioner's, then
         if len(wrong):
             raise ValueError(
                 f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {wrong[0]}"
@@ -131,18 +160,19 @@ def _partitions(
     import numpy as np
 
     if columns.partitions is not None:
-        return np.asarray(columns.partitions.to_numpy(zero_copy_only=False), dtype=np.int64)
+        numbers = np.array(columns.partitions.fill_null(0), dtype=np.int64)
+        if columns.partitions.null_count:
+            is_null = np.asarray(columns.partitions.is_null())
+            chosen = _partitions(topic, columns._replace(partitions=None), count, partitioner)
+            numbers[is_null] = chosen[is_null]
+        return numbers
     if columns.keys is None:
         keys: list[bytes | None] = [None] * len(columns.values)
     elif isinstance(partitioner, Sticky):
         return _by_key(topic, columns.keys, count, partitioner)
     else:
-        keys = [_as_bytes(key) for key in columns.keys.to_pylist()]
+        keys = columns.keys.to_pylist()
     return np.array([partitioner(topic, key, count) for key in keys], dtype=np.int64)
-
-
-def _as_bytes(key: bytes | str | None) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key
 
 
 def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArray[np.int64]:
@@ -152,7 +182,8 @@ def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArr
     numbers = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     if keys.null_count:
         is_null = np.asarray(keys.is_null().to_numpy(zero_copy_only=False))
-        numbers[is_null] = partitioner(topic, None, count)
+        current = numbers[is_null] = partitioner(topic, None, count)
+        partitioner.batch_done(topic, current, count)  # or all without a key stay on one for ever
     return numbers
 
 
@@ -177,9 +208,8 @@ def _grouped(columns: Columns, numbers: npt.NDArray[np.int64]) -> Iterator[tuple
 def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
     """``murmur2`` of each value of a binary or string array; of null, whatever."""
     import numpy as np
-    import pyarrow as pa
 
-    binary = keys.cast(pa.binary())
+    binary = arrow_binary(keys)
     _, offsets_buffer, data_buffer = binary.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32)
     offsets = offsets[binary.offset : binary.offset + len(binary) + 1]

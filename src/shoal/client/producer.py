@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
 from shoal.client.arguments import checks_arguments
-from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded
+from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded, outermost
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig, config_of
 from shoal.client.connection import Buffers
@@ -184,8 +184,8 @@ class Producer:
         Args:
             key: the column of keys (binary or string); if there is none of that name, no keys.
             value: the column of values.
-            partition: a number for all rows, a column of numbers, or ``None``: by key as
-                ``send`` does, or without keys spread over the partitions.
+            partition: a number for all rows, a column of numbers, or ``None`` (also in that
+                column): by key as ``send`` does, or without keys spread over the partitions.
 
         A column ``timestamp`` (timestamp or milliseconds) and a column ``headers``
         (list of struct key, value) are used if present.
@@ -197,8 +197,9 @@ class Producer:
         """
         config = self.config
         count = self._partition_counts.get(topic) or self._partition_count(topic)
-        if isinstance(partition, int) and not 0 <= partition < count:
-            count = self._need_partition(topic, partition)
+        for number in outermost(data, partition):
+            if not 0 <= number < count:
+                count = self._need_partition(topic, number)
         encoding = Encoding(
             min(config.max_request_size, _ARROW_BATCH_BYTES),
             Codec[config.compression_type.upper()],

@@ -161,17 +161,18 @@ def _records(
 
 
 def _bytes_list(column: Any) -> Any:
-    return _arrow_binary(column).to_pylist() if _is_arrow(column) else column
+    return arrow_binary(column).to_pylist() if _is_arrow(column) else column
 
 
 def _headers_list(column: Any) -> Any:
     if not _is_arrow(column):
         return column
-    rows = _arrow_lists(column).to_pylist()
-    headers = [[tuple(header.values()) for header in row or () if header] for row in rows]
-    if _lacks_key(_arrow_lists(column).flatten()):
+    whole = _arrow_lists(column)
+    name, content = _header_fields(whole)
+    if _lacks_key(whole.flatten(), name):
         raise ValueError(_NO_KEY)
-    return headers
+    rows = [[[*header.values()] for header in row or ()] for row in whole.to_pylist()]
+    return [[(header[name], header[content]) for header in row] for row in rows]
 
 
 def _timestamps_list(column: Any, timestamp_ms: int) -> Any:
@@ -257,7 +258,7 @@ def _point(table: _Table, place: Any, column: Any) -> int:
     if column is None:
         return 0
     if _is_arrow(column):
-        return _point_arrow(table, place, _arrow_binary(column))
+        return _point_arrow(table, place, arrow_binary(column))
     try:
         lengths = array("i", map(len, column))
         data = b"".join(column)
@@ -311,9 +312,10 @@ def _point_headers(table: _Table, column: Any) -> int:
     columns = table.columns
     if _is_arrow(column):
         whole = _arrow_lists(column)
-        names, contents = (_arrow_binary(whole.values.field(i)) for i in (0, 1))
+        name, content = _header_fields(whole)
+        names, contents = (arrow_binary(whole.values.field(i)) for i in (name, content))
         # A missing key does no harm in a row which is null as a whole: flatten() leaves those out.
-        if whole.values.null_count + names.null_count and _lacks_key(whole.flatten()):
+        if whole.values.null_count + names.null_count and _lacks_key(whole.flatten(), name):
             raise ValueError(_NO_KEY)
         _point_offsets(table, columns.headers, whole)
     else:
@@ -374,10 +376,17 @@ def _whole(column: Any) -> Any:
     return column
 
 
-def _arrow_binary(column: Any) -> Any:
+def arrow_binary(column: Any) -> Any:
+    """An Arrow column of bytes or text as one array of bytes with 32-bit offsets.
+
+    Raises:
+        TypeError: a column of something else.
+    """
     import pyarrow as pa
 
     column = _whole(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     kind = column.type
     known = (
         pa.types.is_binary,
@@ -385,10 +394,15 @@ def _arrow_binary(column: Any) -> Any:
         pa.types.is_large_binary,
         pa.types.is_large_string,
         pa.types.is_fixed_size_binary,
+        _is_view,
     )
     if pa.types.is_null(kind) or any(is_known(kind) for is_known in known):
         return column.cast(pa.binary())
     raise TypeError(f"a column of {kind} cannot be written; cast it to binary or string")
+
+
+def _is_view(kind: Any) -> bool:
+    return str(kind) in ("binary_view", "string_view")  # older PyArrow has no predicate for them
 
 
 def _arrow_lists(column: Any) -> Any:
@@ -400,8 +414,15 @@ def _arrow_lists(column: Any) -> Any:
     return column
 
 
-def _lacks_key(pairs: Any) -> bool:
-    return bool(pairs.null_count or pairs.field(0).null_count)
+def _header_fields(lists: Any) -> tuple[int, int]:
+    """Where key and value stand: by their names, in whatever order, else first and second."""
+    pair = lists.type.value_type
+    named = pair.get_field_index("key"), pair.get_field_index("value")
+    return (0, 1) if -1 in named else named
+
+
+def _lacks_key(pairs: Any, name: int) -> bool:
+    return bool(pairs.null_count or pairs.field(name).null_count)
 
 
 _PER_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
