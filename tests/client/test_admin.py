@@ -85,6 +85,11 @@ def test_settings_are_changed_one_by_one_and_restored(admin, topic):
         admin.alter_configs({"retention.ms": "soon"}, topic=topic)
 
 
+def test_a_setting_may_be_given_as_a_number(admin, topic):
+    admin.alter_configs({"retention.ms": 3_600_000}, topic=topic)
+    assert admin.describe_configs(topic=topic)["retention.ms"].value == "3600000"
+
+
 def test_a_broker_has_settings_and_exactly_one_thing_is_asked_about(admin):
     broker = admin.describe_cluster().nodes[0].id
     assert admin.describe_configs(broker=broker)

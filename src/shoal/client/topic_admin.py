@@ -251,7 +251,9 @@ async def alter_configs(
 ) -> None:
     configs = [
         IncrementalAlterConfigsRequest.AlterableConfig(
-            name=key, config_operation=_DELETE if value is None else _SET, value=value
+            name=key,
+            config_operation=_DELETE if value is None else _SET,
+            value=None if value is None else str(value),
         )
         for key, value in changes.items()
     ]
