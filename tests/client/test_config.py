@@ -58,6 +58,7 @@ def test_properties_convert_strings_as_a_file_holds_them():
         ({"bootstrap_servers": "nohost"}, "nohost"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),
         ({"bootstrap_servers": "h:70000"}, "h:70000"),
+        ({"bootstrap_servers": "h:\N{SUPERSCRIPT TWO}"}, "which is not host:port"),
         ({"auto_offset_reset": "newest"}, "auto_offset_reset"),
         ({"heartbeat_interval_ms": 45_000}, "heartbeat_interval_ms"),
         ({"group_id": ""}, "group_id"),
@@ -87,6 +88,10 @@ def test_a_wrong_consumer_value_is_refused_by_name(settings, named):
             "max_in_flight",
         ),
         ({"linger_ms": -1}, "linger_ms"),
+        ({"compression_type": "gzip", "compression_level": 10}, "compression_level=10 is not"),
+        ({"compression_type": "lz4", "compression_level": 18}, "compression_level"),
+        ({"compression_type": "zstd", "compression_level": 23}, "between -131072 and 22"),
+        ({"ssl_keyfile": "key.pem"}, "ssl_certfile"),
     ],
 )
 def test_a_wrong_producer_value_is_refused_by_name(settings, named):
@@ -104,6 +109,18 @@ def test_idempotence_follows_acks_unless_said():
 
 def test_an_ipv6_address_keeps_its_colons():
     assert AdminConfig(bootstrap_servers="[::1]:9092").addresses() == [("::1", 9092)]
+
+
+def test_a_protocol_before_an_address_is_left_out_as_in_java():
+    config = AdminConfig(bootstrap_servers="PLAINTEXT://a:1, SASL_SSL://[::1]:2")
+    assert config.addresses() == [("a", 1), ("::1", 2)]
+
+
+def test_the_spaces_of_a_password_are_kept():
+    properties = {"sasl.username": " u ", "sasl.password": " p ", "ssl.key.password": "k "}
+    config = AdminConfig.from_properties(properties)
+    assert (config.sasl_username, config.sasl_password) == ("u", " p ")
+    assert config.ssl_key_password == "k "
 
 
 def test_a_repr_shows_what_was_set_and_no_secret():

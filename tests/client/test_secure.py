@@ -6,11 +6,20 @@ import ssl
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization as write
 
 from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.broker.config import Listener
+from shoal.client.config import AdminConfig
 from shoal.client.links import Lane
-from shoal.errors import AuthenticationError, ConnectionFailedError, RequestTimeoutError, ShoalError
+from shoal.client.security import tls_context
+from shoal.errors import (
+    AuthenticationError,
+    ConfigError,
+    ConnectionFailedError,
+    RequestTimeoutError,
+    ShoalError,
+)
 from shoal.testing.broker import Broker
 from tests.client.conftest import poll_until, take
 
@@ -136,3 +145,17 @@ def test_a_member_that_is_not_let_in_any_more_says_so():
         member._engine.call(cut_the_way_of_the_group())
         with pytest.raises(AuthenticationError):
             poll_until(member, lambda: False)
+
+
+def test_an_encrypted_key_without_its_password_is_named_and_nobody_is_asked_for_it(tmp_path):
+    made = trustme.CA().issue_cert("client@example.org")
+    key = write.load_pem_private_key(made.private_key_pem.bytes(), None)
+    pem, encrypted = write.Encoding.PEM, write.BestAvailableEncryption(b"open")
+    (tmp_path / "key").write_bytes(key.private_bytes(pem, write.PrivateFormat.PKCS8, encrypted))
+    made.cert_chain_pems[0].write_to_path(tmp_path / "cert")
+    files = {"ssl_certfile": str(tmp_path / "cert"), "ssl_keyfile": str(tmp_path / "key")}
+    with pytest.raises(ConfigError, match="ssl_key_password is missing"):
+        tls_context(AdminConfig(security_protocol="SSL", **files))
+    with pytest.raises(ConfigError, match="cannot load TLS files"):
+        tls_context(AdminConfig(security_protocol="SSL", ssl_key_password="no", **files))
+    assert tls_context(AdminConfig(security_protocol="SSL", ssl_key_password="open", **files))

@@ -25,6 +25,7 @@ Serializer = Callable[[Any], bytes]
 _MIB = 1024 * 1024
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LEVELS = {"gzip": (-1, 9), "lz4": (-65_537, 17), "zstd": (-131_072, 22)}
 
 # Kafka's name on the left where it is not our field with dots for underscores.
 _OTHER_NAMES = {
@@ -101,6 +102,8 @@ class ConnectionConfig:
         for name in ("request_timeout_ms", "default_api_timeout_ms", "receive_message_max_bytes"):
             at_least(self, name, 1)
         self.addresses()
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ConfigError("ssl_keyfile needs ssl_certfile, the certificate it belongs to")
         if self.uses_sasl and (self.sasl_username is None or self.sasl_password is None):
             raise ConfigError(
                 f"security_protocol={self.security_protocol!r} needs sasl_username and "
@@ -281,6 +284,12 @@ class ProducerConfig(ConnectionConfig):
         if str(self.acks) not in ("0", "1", "-1", "all"):
             raise ConfigError(f'acks={self.acks!r} is not 0, 1 or "all"')
         one_of("compression_type", self.compression_type, ("none", "gzip", "snappy", "lz4", "zstd"))
+        level, levels = self.compression_level, _LEVELS.get(self.compression_type)
+        if level is not None and levels is not None and not levels[0] <= level <= levels[1]:
+            raise ConfigError(
+                f"compression_level={level} is not between {levels[0]} and {levels[1]}, the levels "
+                f"of {self.compression_type}"
+            )
         if not callable(self.partitioner):
             one_of("partitioner", self.partitioner, ("sticky", "round-robin"))
         for name in ("batch_size", "buffer_memory", "max_request_size", "delivery_timeout_ms"):
@@ -378,9 +387,10 @@ def _check_type(name: str, value: Any, annotation: str) -> None:
 
 
 def _address(entry: str) -> tuple[str, int]:
-    host, colon, port = entry.rpartition(":")
+    # Some write the protocol before it, as brokers' listeners do; Java leaves it out as well.
+    host, colon, port = re.sub(r"^\w*://", "", entry).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap_servers has {entry!r}, which is not host:port")
     return host, int(port)
 
@@ -406,7 +416,7 @@ def _converted(name: str, value: Any, annotation: str) -> Any:
             raise ConfigError(f"{name}={value!r} is not a whole number") from None
     if annotation.startswith("Sequence"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    return text
+    return value if "password" in name else text  # a space may belong to a secret
 
 
 def _from_jaas(text: str) -> dict[str, str]:

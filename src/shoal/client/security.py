@@ -35,8 +35,9 @@ def tls_context(config: ConnectionConfig) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=config.ssl_cafile)
         if config.ssl_certfile is not None:
+            # Without a password OpenSSL would ask for one on the terminal, and wait.
             context.load_cert_chain(
-                config.ssl_certfile, config.ssl_keyfile, config.ssl_key_password
+                config.ssl_certfile, config.ssl_keyfile, lambda: _key_password(config)
             )
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
@@ -45,6 +46,13 @@ def tls_context(config: ConnectionConfig) -> ssl.SSLContext | None:
         ) from error
     context.check_hostname = config.ssl_check_hostname
     return context
+
+
+def _key_password(config: ConnectionConfig) -> str:
+    if config.ssl_key_password is None:
+        file = config.ssl_keyfile or config.ssl_certfile
+        raise ConfigError(f"the key in {file!r} is encrypted; ssl_key_password is missing")
+    return config.ssl_key_password
 
 
 def exchange_for(config: ConnectionConfig) -> Exchange:
