@@ -525,3 +525,9 @@ def test_a_record_that_cannot_be_written_is_refused_and_hurts_no_other(servers, 
             producer.send(topic, b"bad", **wrong)
         producer.flush(10)
         assert good.result(0).offset == 0
+
+
+def test_a_topic_is_in_use_as_long_as_a_batch_of_it_is_tried_again(broker):
+    broker.fail("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, times=8)
+    with producer_of(broker, metadata_max_age_ms=20, retry_backoff_max_ms=50) as producer:
+        assert producer.send("t", b"v").result(5).offset == 0

@@ -100,7 +100,8 @@ class Producer:
 
     def _topics_in_use(self) -> set[str]:
         idle_s = self.config.metadata_max_age_ms / 1000
-        return self._accumulator.topics_since(asyncio.get_running_loop().time() - idle_s)
+        since = asyncio.get_running_loop().time() - idle_s
+        return self._accumulator.topics_since(since) | self._sender.topics_under_way()
 
     # --- sending ---
 

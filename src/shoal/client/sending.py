@@ -82,6 +82,14 @@ class Sender:
     def wake(self) -> None:
         self._awake.set()
 
+    def topics_under_way(self) -> set[str]:
+        """Topics with batches that left the accumulator and are not settled."""
+        return {
+            tp.topic
+            for tp, queue in self._queues.items()
+            if queue.waiting or queue.in_flight or queue.failed
+        }
+
     async def run(self) -> None:
         """Send what is due, for ever."""
         while True:
