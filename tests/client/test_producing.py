@@ -531,3 +531,20 @@ def test_a_topic_is_in_use_as_long_as_a_batch_of_it_is_tried_again(broker):
     broker.fail("Produce", ErrorCode.NOT_ENOUGH_REPLICAS, times=8)
     with producer_of(broker, metadata_max_age_ms=20, retry_backoff_max_ms=50) as producer:
         assert producer.send("t", b"v").result(5).offset == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acks", ["all", 1])
+def test_a_broker_that_takes_its_time_does_not_stretch_the_delivery_timeout(broker, acks):
+    with producer_of(broker, acks=acks, delivery_timeout_ms=200) as producer:
+        producer.send("t", b"first").result(10)
+        broker.delay("Produce", 3, times=1)
+        before = time.monotonic()
+        late = producer.send("t", b"late")
+        with pytest.raises(RequestTimeoutError, match="delivery_timeout_ms"):
+            late.result(20)
+        assert time.monotonic() - before < 2.5
+        threading.Event().wait(before + 3.1 - time.monotonic())  # until the broker goes on
+        assert producer.send("t", b"next").result(10).offset == 2
+    values = [record.value for record in read_all(broker.bootstrap_servers, "t", 3)]
+    assert values == [b"first", b"late", b"next"]

@@ -140,11 +140,14 @@ class Sender:
         self._expire()
 
     def _expire(self) -> None:
-        """Fail what is older than ``delivery_timeout_ms`` and not under way."""
+        """Fail what is older than ``delivery_timeout_ms``."""
         now = asyncio.get_running_loop().time()
         before = now - self._config.delivery_timeout_ms / 1000
         late = self._accumulator.drop_late(before)
         for queue in self._queues.values():
+            for batch in [one for one in queue.in_flight if one.created_at < before]:
+                # A broker may take its time; its answer will be about nobody then.
+                self._given_up(batch, self._too_late(batch))
             while queue.waiting and queue.waiting[0].created_at < before and not queue.in_flight:
                 batch = queue.waiting.popleft()
                 late.append(batch)
@@ -152,13 +155,13 @@ class Sender:
                     # It may be in the log or not: one by one until that is clear.
                     queue.is_recovering = True
         for batch in late:
-            self._settle(
-                batch,
-                RequestTimeoutError(
-                    f"{batch.record_count} records for {batch.tp} could not be sent within "
-                    f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
-                ),
-            )
+            self._settle(batch, self._too_late(batch))
+
+    def _too_late(self, batch: ProducerBatch) -> RequestTimeoutError:
+        return RequestTimeoutError(
+            f"{batch.record_count} records for {batch.tp} could not be sent within "
+            f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
+        )
 
     def _dispatch(self) -> None:
         """One request per leader, one batch per partition in it, as often as there is room."""
@@ -280,16 +283,16 @@ class Sender:
         except (*RETRIED, InvalidFrameError) as error:
             logger.warning("produce to broker %d failed: %s", node_id, error)
             self._cluster.mark_stale()
-            for batch in batches:
+            for batch in _unsettled(batches):
                 self._failed(batch, error)
         except Exception as error:
             # Refused before it was sent, or our own bug: whoever waits must not wait for ever.
             if not isinstance(error, BrokerError | ValueError):
                 logger.exception("a batch could not be sent")
-            for batch in batches:
+            for batch in _unsettled(batches):
                 self._given_up(batch, error)
         else:
-            self._handle(batches, answer, ids)
+            self._handle(_unsettled(batches), answer, ids)
         finally:
             self._in_flight[node_id] -= 1
             self.wake()
@@ -298,6 +301,7 @@ class Sender:
         config = self._config
         data = [(batch, self._encoded(batch)) for batch in batches]
         connection = await self._connection(node_id, batches)
+        data = [(batch, records) for batch, records in data if not batch.is_done]
         ids = self._topic_ids(batches)
         up_to = _FIRST_WITH_TOPIC_IDS - 1 if None in ids.values() else None
         request = Versioned(ApiKey.PRODUCE, lambda _: _request(config, data, ids), up_to=up_to)
@@ -436,6 +440,10 @@ class Sender:
         if callbacks:
             self._run_callbacks(callbacks)
         self._accumulator.released(batch)  # who flushes waits for this, and then for callbacks
+
+
+def _unsettled(batches: list[ProducerBatch]) -> list[ProducerBatch]:
+    return [batch for batch in batches if not batch.is_done]
 
 
 def _fate_unknown(batch: ProducerBatch) -> RequestTimeoutError:
