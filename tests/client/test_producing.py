@@ -548,3 +548,13 @@ def test_a_broker_that_takes_its_time_does_not_stretch_the_delivery_timeout(brok
         assert producer.send("t", b"next").result(10).offset == 2
     values = [record.value for record in read_all(broker.bootstrap_servers, "t", 3)]
     assert values == [b"first", b"late", b"next"]
+
+
+def test_a_busy_partition_does_not_keep_the_others_waiting(shoal_broker):
+    shoal_broker.create_topic("t", 2)
+    one_at_a_time = {"max_request_size": 1000, "max_in_flight_requests_per_connection": 1}
+    with producer_of(shoal_broker, batch_size=1000, **one_at_a_time) as producer:
+        shoal_broker.delay("Produce", 0.005, times=1000)
+        busy = [producer.send("t", bytes(960), partition=0) for _ in range(50)]
+        assert producer.send("t", b"v", partition=1).result(10).offset == 0
+        assert not busy[-1].done()

@@ -229,7 +229,8 @@ class Sender:
 
     def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
         for batch in batches:
-            queue = self._queue(batch.tp)
+            # To the end of the line: a busy partition must not keep the others waiting.
+            queue = self._queues[batch.tp] = self._queues.pop(batch.tp)
             queue.waiting.remove(batch)
             queue.number(batch)
             queue.in_flight.append(batch)
