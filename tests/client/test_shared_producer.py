@@ -116,3 +116,28 @@ def test_two_threads_and_a_callback_may_close_at_once(broker):
         assert not thread.is_alive()
     assert errors == []
     assert future.exception(0) is not None
+
+
+def test_a_callback_runs_on_the_producers_thread_however_fast_the_answer_is(broker):
+    called = []
+
+    class Slow:
+        """Asked for every record; told of a full batch, it waits until that is acknowledged."""
+
+        def __call__(self, topic, key, count):
+            return 0
+
+        def batch_done(self, topic, partition, count):
+            producer.flush(10)
+
+    def broken(_):
+        called.append(threading.current_thread())
+        raise LookupError("from a callback")
+
+    with Producer(
+        bootstrap_servers=broker.bootstrap_servers, partitioner=Slow(), linger_ms=0, batch_size=100
+    ) as producer:
+        for _ in range(10):
+            producer.send("t", bytes(90), on_delivery=broken)
+    assert len(called) == 10
+    assert threading.current_thread() not in called

@@ -61,7 +61,7 @@ class SendFuture:
         )
 
     def add_done_callback(self, function: Callable[[SendFuture], Any]) -> None:
-        """Call ``function(future)`` when it is known; on the producer's callback thread."""
+        """Call ``function(future)`` when it is known: on the producer's thread, or here at once."""
         self._batch.add_callback(self._index, lambda: function(self))
 
 
@@ -292,6 +292,7 @@ class Accumulator:
         value: bytes | None,
         headers: Sequence[Header],
         timestamp_ms: int,
+        on_delivery: Callable[[SendFuture], Any] | None = None,
     ) -> tuple[SendFuture, bool]:
         """Take one record; also whether its partition has got a batch full of them by now.
 
@@ -314,9 +315,11 @@ class Accumulator:
                     queue.left_unfilled_bytes = 0
                 batch = self._open(queue, tp)
                 self._fits(batch, key, value, headers, timestamp_ms)
-            index = batch.record_count
-            batch.record_count = index + 1
-            return SendFuture(batch, index, timestamp_ms), is_full
+            future = SendFuture(batch, batch.record_count, timestamp_ms)
+            batch.record_count += 1
+            if on_delivery is not None:  # now, while the batch cannot be sent yet
+                future.add_done_callback(on_delivery)
+            return future, is_full
 
     def append_prebuilt(self, tp: TopicPartition, data: memoryview, records: int) -> ProducerBatch:
         """Take an encoded batch as it is; only its producer id and sequence will be set."""
@@ -348,10 +351,8 @@ class Accumulator:
             self.hurry()
             end = next(self._numbers)
             try:
-                if not self._condition.wait_for(
-                    lambda: next(iter(self._unsettled), end) >= end, timeout_s
-                ):
-                    unsent = sum(n for number, n in self._unsettled.items() if number < end)
+                self._condition.wait_for(lambda: next(iter(self._unsettled), end) >= end, timeout_s)
+                if unsent := sum(n for number, n in self._unsettled.items() if number < end):
                     raise RequestTimeoutError(f"flush: {unsent} batches unsent after {timeout_s} s")
             finally:
                 self.calm_down()

@@ -163,12 +163,15 @@ class Producer:
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"send(): on_delivery must be callable, not {on_delivery!r}")
         future, filled_one = self._accumulator.append(
-            TopicPartition(topic, partition), key_bytes, value_bytes, pairs, timestamp_ms
+            TopicPartition(topic, partition),
+            key_bytes,
+            value_bytes,
+            pairs,
+            timestamp_ms,
+            on_delivery,
         )
         if filled_one and self._on_batch is not None:
             self._on_batch(topic, partition, count)
-        if on_delivery is not None:
-            future.add_done_callback(on_delivery)
         return future
 
     def send_arrow(
