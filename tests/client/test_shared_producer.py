@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -141,3 +143,27 @@ def test_a_callback_runs_on_the_producers_thread_however_fast_the_answer_is(brok
             producer.send("t", bytes(90), on_delivery=broken)
     assert len(called) == 10
     assert threading.current_thread() not in called
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Python's, of fork
+def test_a_producer_from_before_a_fork_says_so_and_has_nothing_to_flush(producer):
+    producer.send("t", b"v", on_delivery=lambda _: None).result(10)
+    waiting = producer.send("t", b"sent by the parent")
+    source, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(10)
+            producer.flush()
+            try:
+                producer.send("t", b"v")
+            except RuntimeError as error:
+                os.write(sink, str(error).encode())
+            producer.close()
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with open(source, "rb") as answer:
+        assert b"make one after the fork" in answer.read()
+    os.waitpid(child, 0)
+    assert waiting.result(10).offset == 1

@@ -23,6 +23,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
+# Threads do not follow into a forked process.
+_ELSEWHERE: Final = "this client works in the process it was made in; make one after the fork"
+
 
 class _Caller(Protocol):
     """Someone who waits for a call and runs the callbacks it needs."""
@@ -256,7 +259,7 @@ class Engine:
     def _start(self, coroutine: Coroutine[Any, Any, T], caller: _Caller) -> list[asyncio.Task[T]]:
         if not self.is_running:
             coroutine.close()
-            raise RuntimeError("this client is closed")
+            raise RuntimeError("this client is closed" if self._stopped else _ELSEWHERE)
         context = copy_context()
         context.run(_caller.set, caller)
         holder: list[asyncio.Task[T]] = []

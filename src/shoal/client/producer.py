@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
+from weakref import WeakSet
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
 from shoal.client.arguments import checks_arguments
@@ -75,11 +77,18 @@ class Producer:
         except BaseException:
             self._engine.stop()
             raise
+        _producers.add(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
         """A producer from Kafka's dotted names, as in a properties file."""
         return cls(ProducerConfig.from_properties(properties))
+
+    def _forked(self) -> None:
+        """Nothing is sent from here: what the other process has not sent yet, it will."""
+        self._accumulator = Accumulator(self.config, self._wake)
+        self._partition_counts = {}  # so that the next send asks the engine, and fails
+        self._callbacks, self._closing = None, threading.RLock()
 
     def _new_engine(self) -> Engine:
         return Engine("shoal-producer")
@@ -332,6 +341,18 @@ class Producer:
                 callback()
             except Exception:
                 logger.exception("a delivery callback raised")
+
+
+_producers: WeakSet[Producer] = WeakSet()
+
+
+def _after_fork() -> None:
+    for producer in list(_producers):
+        producer._forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _checked_headers(given: Headers) -> Sequence[Header]:
