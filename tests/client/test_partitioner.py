@@ -50,3 +50,24 @@ def test_a_shrunken_topic_does_not_keep_a_partition_that_is_gone():
 def test_round_robin_ignores_keys():
     partitioner = RoundRobin()
     assert [partitioner("t", b"k", 3) for _ in range(4)] == [0, 1, 2, 0]
+
+
+def test_a_partition_without_a_leader_is_left_until_it_has_one_again():
+    sticky = Sticky()
+    sticky.leaders_known({"t": [1, 3]})
+    for _ in range(50):
+        taken = sticky("t", None, 4)
+        assert taken in (1, 3)
+        sticky.batch_done("t", taken, 4)
+    sticky.leaders_known({"t": [2]})
+    assert sticky("t", None, 4) == 2
+    sticky.batch_done("t", 2, 4)
+    assert sticky("t", None, 4) == 2
+    sticky.leaders_known({"t": []})
+    assert sticky("t", None, 4) in range(4)
+    sticky.leaders_known({})
+    seen = set()
+    for _ in range(200):
+        seen.add(taken := sticky("t", None, 4))
+        sticky.batch_done("t", taken, 4)
+    assert seen == {0, 1, 2, 3}

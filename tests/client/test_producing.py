@@ -18,6 +18,7 @@ from shoal.client.accumulator import Accumulator
 from shoal.client.config import ProducerConfig
 from shoal.client.partitioner import partition_for_key
 from shoal.errors import BrokerError, ErrorCode, RequestTimeoutError
+from shoal.wire.apis.metadata import MetadataResponse
 from shoal.wire.apis.registry import ApiKey
 from tests.client.conftest import take
 from tests.client.scripted import ScriptedBroker
@@ -558,3 +559,25 @@ def test_a_busy_partition_does_not_keep_the_others_waiting(shoal_broker):
         busy = [producer.send("t", bytes(960), partition=0) for _ in range(50)]
         assert producer.send("t", b"v", partition=1).result(10).offset == 0
         assert not busy[-1].done()
+
+
+class Leaderless(ScriptedBroker):
+    """Two of its three partitions have no leader."""
+
+    def _metadata(self, code):
+        answer = super()._metadata(code)
+        (topic,) = answer.topics
+        for number in (1, 2):
+            topic.partitions.append(
+                MetadataResponse.Partition(partition_index=number, leader_id=-1, leader_epoch=0)
+            )
+        return answer
+
+
+def test_records_without_a_key_go_where_there_is_a_leader():
+    with (
+        Leaderless() as broker,
+        Producer(bootstrap_servers=broker.servers, linger_ms=0, batch_size=100) as producer,
+    ):
+        for _ in range(30):
+            assert producer.send("t", bytes(90)).result(10).partition == 0

@@ -56,6 +56,14 @@ class Metadata:
             return None
         return topic.partitions[tp.partition]
 
+    def led_in_part(self) -> dict[str, list[int]]:
+        """Topics in which some partition has no leader, and the partitions that have one."""
+        return {
+            name: [n for n, one in enumerate(topic.partitions) if one.leader_id is not None]
+            for name, topic in self.topics.items()
+            if any(one.leader_id is None for one in topic.partitions)
+        }
+
     def partition_infos(self, topic: str) -> list[PartitionInfo]:
         """The partitions of a topic for the user, nodes instead of ids."""
         found = self.topics.get(topic)

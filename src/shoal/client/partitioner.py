@@ -7,7 +7,7 @@ Rule: a key lands on the same partition from here, from Java and from librdkafka
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 Partitioner = Callable[[str, bytes | None, int], int]
@@ -51,20 +51,35 @@ class Sticky:
     def __init__(self, chance: Callable[[int], int] = random.randrange) -> None:
         self._chance = chance
         self._current: dict[str, int] = {}
+        self._led: Mapping[str, Sequence[int]] = {}
 
     def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int:
         if key is not None:
             return partition_for_key(key, partition_count)
         current = self._current.get(topic)
         if current is None or current >= partition_count:
-            current = self._current[topic] = self._chance(partition_count)
+            led = self._led.get(topic) or range(partition_count)
+            current = self._current[topic] = led[self._chance(len(led))]
         return current
 
     def batch_done(self, topic: str, partition: int, partition_count: int) -> None:
         """Move on from ``partition``, if it is the current one, to another of the rest."""
-        if self._current.get(topic) == partition and partition_count > 1:
+        if self._current.get(topic) != partition:
+            return
+        if led := self._led.get(topic):
+            others = [number for number in led if number != partition] or led
+            self._current[topic] = others[self._chance(len(others))]
+        elif partition_count > 1:
             step = 1 + self._chance(partition_count - 1)
             self._current[topic] = (partition + step) % partition_count
+
+    def leaders_known(self, led: Mapping[str, Sequence[int]]) -> None:
+        """Topics in which partitions lack a leader, and those which do not: only these are taken,
+        what were sent to the others would wait."""
+        self._led = led
+        for topic, numbers in led.items():
+            if numbers and self._current.get(topic) not in numbers:
+                self._current.pop(topic, None)
 
 
 class RoundRobin:

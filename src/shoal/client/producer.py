@@ -25,6 +25,7 @@ from shoal.client.config import ProducerConfig, config_of
 from shoal.client.connection import Buffers
 from shoal.client.engine import Engine
 from shoal.client.links import Links
+from shoal.client.metadata import Metadata
 from shoal.client.partitioner import Partitioner, partitioner_named
 from shoal.client.security import tls_context
 from shoal.client.sending import Sender
@@ -65,6 +66,7 @@ class Producer:
         given = self.config.partitioner
         self._partitioner: Partitioner = given if callable(given) else partitioner_named(given)
         self._on_batch = getattr(self._partitioner, "batch_done", None)
+        self._on_leaders = getattr(self._partitioner, "leaders_known", None)
         self._partition_counts: dict[str, int] = {}
         self._callbacks: ThreadPoolExecutor | None = None
         self._callback_thread = 0
@@ -103,9 +105,11 @@ class Producer:
         self._cluster.in_use = self._topics_in_use
         self._running = loop.create_task(self._sender.run())
 
-    def _count(self, metadata: Any) -> None:
-        """A topic may grow: keep the counts ``send`` uses fresh."""
+    def _count(self, metadata: Metadata) -> None:
+        """A topic may grow, a partition lose its leader: keep what ``send`` uses fresh."""
         self._partition_counts = {n: len(t.partitions) for n, t in metadata.topics.items()}
+        if self._on_leaders is not None:
+            self._on_leaders(metadata.led_in_part())
 
     def _topics_in_use(self) -> set[str]:
         idle_s = self.config.metadata_max_age_ms / 1000
