@@ -182,6 +182,8 @@ def test_an_admin_does_not_wait_for_what_is_not_there(admin, topic):
         (lambda: admin.list_offsets({beyond: "latest"}), f"{topic}-7"),
         (lambda: admin.delete_records({absent: 1}), "absent"),
         (lambda: admin.delete_records({beyond: 1}), f"{topic}-7"),
+        (lambda: admin.alter_group_offsets("g", {absent: 1}), "absent"),
+        (lambda: admin.alter_group_offsets("g", {beyond: 1}), f"{topic}-7"),
         (lambda: admin.describe_topics("absent"), "absent"),
         (lambda: admin.partition_sizes("absent"), "absent"),
         (lambda: admin.create_partitions({"absent": 3}), "absent"),
@@ -205,6 +207,13 @@ def test_what_cannot_be_committed_is_named(consumer, topic):
         offsets = {tp: OffsetAndMetadata(offset, metadata=metadata)}
         refused(lambda offsets=offsets: one.commit_sync(offsets), error, text)
         refused(lambda offsets=offsets: one.commit_async(offsets), error, text)
+
+
+def test_an_admin_commits_no_offset_that_cannot_be_and_sets_no_password_that_is_none(admin, topic):
+    offsets = {TopicPartition(topic, 0): -1}
+    text = f"cannot commit offset -1 for {topic}-0"
+    refused(lambda: admin.alter_group_offsets("g", offsets), ValueError, text)
+    refused(lambda: admin.set_password("u", ""), ValueError, "the password is empty")
 
 
 def test_a_record_from_before_1970_is_refused(producer, topic):

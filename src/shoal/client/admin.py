@@ -211,7 +211,15 @@ class Admin:
             tp: OffsetAndMetadata(one) if isinstance(one, int) else one
             for tp, one in offsets.items()
         }
-        self._call(lambda c, d: group_admin.alter_group_offsets(c, group_id, commit, d), timeout)
+        for tp, one in commit.items():
+            if one.offset < 0:
+                raise ValueError(f"cannot commit offset {one.offset} for {tp}")
+
+        async def alter(cluster: Cluster, deadline: Deadline) -> None:
+            await topic_admin.need_partitions(cluster, commit, deadline)
+            await group_admin.alter_group_offsets(cluster, group_id, commit, deadline)
+
+        self._call(alter, timeout)
 
     def reset_group_offsets(
         self,
@@ -266,6 +274,8 @@ class Admin:
     ) -> None:
         """Create a SCRAM user, or change its password; only a salted hash is sent."""
         _known_mechanism(mechanism)
+        if not password:
+            raise ValueError("the password is empty")
         self._call(lambda c, d: topic_admin.set_password(c, user, password, mechanism, d), timeout)
 
     def delete_password(
