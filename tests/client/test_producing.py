@@ -581,3 +581,14 @@ def test_records_without_a_key_go_where_there_is_a_leader():
     ):
         for _ in range(30):
             assert producer.send("t", bytes(90)).result(10).partition == 0
+
+
+@pytest.mark.parametrize("for_ever", [math.inf, 1e12])
+def test_a_wait_may_be_without_an_end(broker, for_ever):
+    producer = producer_of(broker, max_block_ms=2**63 - 1, buffer_memory=1000)
+    futures = [producer.send("t", bytes(150)) for _ in range(50)]
+    assert futures[-1].result(for_ever).offset == 49
+    producer.send("t", b"v", on_delivery=lambda _: None)
+    producer.flush(for_ever)
+    assert producer.send("t", b"v").exception(for_ever) is None
+    producer.close(for_ever)

@@ -126,7 +126,7 @@ class ProducerBatch:
 
     def wait(self, index: int, timeout: float | None) -> tuple[ProducerBatch, int]:
         """Where record ``index`` is, once that batch is settled."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX)
         while True:
             batch, place = self.locate(index)
             if batch.is_done:
@@ -271,7 +271,7 @@ class Accumulator:
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._linger_s = config.linger_ms / 1000
         self._memory_bytes = config.buffer_memory
-        self._max_block_s = config.max_block_ms / 1000
+        self._max_block_s = min(config.max_block_ms / 1000, threading.TIMEOUT_MAX)
         self._wake = wake
         self._queues: dict[TopicPartition, _Queue] = {}
         self._condition = threading.Condition()

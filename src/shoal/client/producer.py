@@ -251,6 +251,7 @@ class Producer:
         Raises:
             RequestTimeoutError: not within ``timeout`` seconds.
         """
+        timeout = _bounded(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         self._accumulator.flush(timeout)
         if self._callbacks is None or threading.get_ident() == self._callback_thread:
@@ -284,7 +285,7 @@ class Producer:
     def _close(self, timeout: float | None) -> None:
         self._accumulator.close()
         try:
-            self._accumulator.flush(timeout)
+            self._accumulator.flush(_bounded(timeout))
         except RequestTimeoutError as error:
             logger.warning("close: %s", error)
         try:
@@ -345,6 +346,11 @@ class Producer:
                 callback()
             except Exception:
                 logger.exception("a delivery callback raised")
+
+
+def _bounded(timeout: float | None) -> float | None:
+    """No longer than a lock can wait: a few centuries."""
+    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
 
 
 _producers: WeakSet[Producer] = WeakSet()
