@@ -147,5 +147,8 @@ def test_an_assignor_aiokafka_cannot_run_is_refused():
 
     with pytest.raises(ValueError, match="cooperative only"):
         for_aiokafka(OnlyCooperative())
+    # Its leader would not see what members still read: two would read the same for a while.
+    with pytest.raises(ValueError, match="'cooperative-sticky' is for cooperative groups"):
+        for_aiokafka("cooperative-sticky")
     with pytest.raises(ValueError, match="no assignor is called 'nope'"):
         for_kafka_python("nope")

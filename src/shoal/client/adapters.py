@@ -102,11 +102,14 @@ def for_aiokafka(assignor: AssignorLike) -> Any:
     members that were away for a rebalance cannot be told from fresh ones.
 
     Raises:
-        ValueError: an assignor that cannot be eager.
+        ValueError: an assignor of cooperative groups. As their leader aiokafka would not see what
+            members still read, and give it to others at once.
     """
     ours = load([assignor])[0]
     if RebalanceProtocol.EAGER not in ours.supported_protocols:
         raise ValueError(f"{ours.name!r} is cooperative only; aiokafka only knows eager groups")
+    if RebalanceProtocol.COOPERATIVE in ours.supported_protocols:
+        raise ValueError(f"{ours.name!r} is for cooperative groups; aiokafka only knows eager ones")
     return _ForAiokafka(ours)
 
 
