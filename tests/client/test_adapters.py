@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import aiokafka
 import kafka
 import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from shoal.client.adapters import for_aiokafka, for_kafka_python
 from tests.client.conftest import poll_until
@@ -117,6 +119,20 @@ def test_they_lead_and_follow_with_our_assignor(
         assert sorted(map(len, (mine(), theirs.owned))) == [2, 3]
         ours.close()
         wait_for(lambda: len(theirs.owned) == 5 or theirs.error)
+
+
+def test_who_turns_to_another_topic_claims_nothing_of_the_old_one():
+    one, other = for_kafka_python("cooperative-sticky"), for_kafka_python("cooperative-sticky")
+    one.on_assignment(ConsumerProtocolAssignment(0, [("old", [0, 1])], b""), 5)
+    other.on_assignment(ConsumerProtocolAssignment(0, [], b""), 5)
+    members = [
+        SimpleNamespace(member_id="one", metadata=one.metadata({"new"})),
+        SimpleNamespace(member_id="other", metadata=other.metadata({"old"})),
+    ]
+    cluster = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1})
+    given = one.assign(cluster, members)
+    assert given["one"].assigned_partitions == [("new", [0, 1])]
+    assert given["other"].assigned_partitions == [("old", [0, 1])]
 
 
 def wait_for(done, timeout=20.0):

@@ -55,9 +55,11 @@ def for_kafka_python(assignor: AssignorLike) -> Any:
             owned: list[Any] = []
             if is_cooperative:
                 part = ConsumerProtocolSubscription.TopicPartition
+                # Of other topics it has let go before it joins again, and nobody would wait for it.
                 owned = [
                     part(topic=topic, partitions=numbers)
                     for topic, numbers in _by_topic(self._owned).items()
+                    if topic in wanted
                 ]
             return ConsumerProtocolSubscription(
                 version=2 if is_cooperative else 0,
