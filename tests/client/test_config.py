@@ -92,6 +92,7 @@ def test_a_wrong_consumer_value_is_refused_by_name(settings, named):
         ({"compression_type": "lz4", "compression_level": 18}, "compression_level"),
         ({"compression_type": "zstd", "compression_level": 23}, "between -131072 and 22"),
         ({"ssl_keyfile": "key.pem"}, "ssl_certfile"),
+        ({"delivery_timeout_ms": 1000, "linger_ms": 1000}, "must be more than linger_ms=1000"),
     ],
 )
 def test_a_wrong_producer_value_is_refused_by_name(settings, named):
@@ -114,6 +115,14 @@ def test_an_ipv6_address_keeps_its_colons():
 def test_a_protocol_before_an_address_is_left_out_as_in_java():
     config = AdminConfig(bootstrap_servers="PLAINTEXT://a:1, SASL_SSL://[::1]:2")
     assert config.addresses() == [("a", 1), ("::1", 2)]
+
+
+def test_a_line_of_jaas_may_have_single_quotes():
+    line = "x.PlainLoginModule required username='K\"EY' password='it\\'s';"
+    config = AdminConfig.from_properties({"sasl.jaas.config": line})
+    assert (config.sasl_username, config.sasl_password) == ('K"EY', "it's")
+    with pytest.raises(ConfigError, match=r"sasl\.jaas\.config must hold"):
+        AdminConfig.from_properties({"sasl.jaas.config": None})
 
 
 def test_the_spaces_of_a_password_are_kept():

@@ -295,6 +295,11 @@ class ProducerConfig(ConnectionConfig):
         for name in ("batch_size", "buffer_memory", "max_request_size", "delivery_timeout_ms"):
             at_least(self, name, 1)
         at_least(self, "max_in_flight_requests_per_connection", 1)
+        if self.delivery_timeout_ms <= self.linger_ms:
+            raise ConfigError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} must be more than linger_ms="
+                f"{self.linger_ms}, or records would be given up before they are sent"
+            )
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError('enable_idempotence needs acks="all"')
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
@@ -419,9 +424,14 @@ def _converted(name: str, value: Any, annotation: str) -> Any:
     return value if "password" in name else text  # a space may belong to a secret
 
 
-def _from_jaas(text: str) -> dict[str, str]:
+# Java takes both kinds of quotes, and what is to be pasted from some clouds has single ones.
+_JAAS = r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')"""
+
+
+def _from_jaas(text: Any) -> dict[str, str]:
     """User and password of a Java ``sasl.jaas.config`` line."""
-    found = dict(re.findall(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', text))
+    parts = re.findall(_JAAS, text) if isinstance(text, str) else []
+    found = {name: double or single for name, double, single in parts}
     if found.keys() != {"username", "password"}:
         raise ConfigError('sasl.jaas.config must hold username="..." and password="..."')
     return {f"sasl_{name}": re.sub(r"\\(.)", r"\1", value) for name, value in found.items()}
