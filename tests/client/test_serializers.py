@@ -48,6 +48,14 @@ def test_a_number_of_the_wrong_size_is_refused():
         s.deserialize_int(b"abc")
     with pytest.raises(ValueError, match="does not fit"):
         s.serialize_short(70_000)
+    with pytest.raises(ValueError, match="does not fit"):
+        s.serialize_float(1e300)
+
+
+@pytest.mark.parametrize("value", [5, [1, 2], "text"])
+def test_what_is_no_bytes_is_not_made_into_some(value):
+    with pytest.raises(TypeError, match="bytes, not"):
+        s.serialize_bytes(value)
 
 
 @given(st.lists(st.none() | st.text()))

@@ -22,7 +22,7 @@ def _number(layout: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]
     def serialize(value: Any) -> bytes:
         try:
             return packer.pack(value)
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:  # the second, of floats
             raise ValueError(f"{value!r} does not fit {packer.size} bytes: {error}") from None
 
     def deserialize(data: bytes) -> Any:
@@ -42,6 +42,8 @@ serialize_double, deserialize_double = _number(">d")
 
 
 def serialize_bytes(value: bytes) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"bytes, not {type(value).__name__}")  # of a number, bytes() makes zeros
     return bytes(value)
 
 
