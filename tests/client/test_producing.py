@@ -592,3 +592,14 @@ def test_a_wait_may_be_without_an_end(broker, for_ever):
     producer.flush(for_ever)
     assert producer.send("t", b"v").exception(for_ever) is None
     producer.close(for_ever)
+
+
+def test_the_error_of_a_batch_does_not_grow_with_each_record_that_tells_of_it(broker):
+    broker.fail("Produce", ErrorCode.INVALID_RECORD)
+    with producer_of(broker, linger_ms=60_000, batch_size=10_000) as producer:
+        futures = [producer.send("t", b"v") for _ in range(50)]
+        producer.flush(10)
+    for future in futures:
+        with pytest.raises(BrokerError) as caught:
+            future.result(0)
+    assert len(caught.traceback) < 5

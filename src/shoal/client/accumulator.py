@@ -52,7 +52,7 @@ class SendFuture:
         """
         batch, index = self._batch.wait(self._index, timeout)
         if batch.error is not None:
-            raise batch.error
+            raise batch.error.with_traceback(None)  # it is raised once per record, and would grow
         return RecordMetadata(
             batch.tp.topic,
             batch.tp.partition,
