@@ -14,8 +14,9 @@ from shoal.errors import (
     InvalidFrameError,
     RequestTimeoutError,
 )
+from shoal.wire.apis.registry import ApiKey
 from tests.client.conftest import take
-from tests.client.scripted import RECORDS, ScriptedBroker
+from tests.client.scripted import RECORDS, VERSIONS, ScriptedBroker
 
 T0 = TopicPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
@@ -173,6 +174,19 @@ def test_a_broker_too_old_for_a_request_is_named(broker, one):
         with pytest.raises(BrokerError, match="DescribeConfigs") as caught:
             admin.describe_configs(topic="t", timeout=2)
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"), [(3, {"states": ["Empty"]}), (4, {"kinds": ["consumer"]})]
+)
+def test_what_a_broker_is_too_old_to_choose_by_is_named(broker, monkeypatch, version, wanted):
+    monkeypatch.setitem(VERSIONS, ApiKey.LIST_GROUPS, version)
+    (what,) = wanted
+    with (
+        Admin(bootstrap_servers=broker.servers) as admin,
+        pytest.raises(BrokerError, match=f"UNSUPPORTED_VERSION.*by their {what}"),
+    ):
+        admin.list_groups(**wanted, timeout=5)
 
 
 def test_a_broker_that_refuses_our_api_versions_is_asked_in_its_own(broker):

@@ -76,6 +76,10 @@ async def list_groups(
     cluster: Cluster, states: Collection[str], kinds: Collection[str], deadline: Deadline
 ) -> list[GroupListing]:
     def build(version: int) -> ListGroupsRequest:
+        for needed, given, what in ((4, states, "states"), (5, kinds, "kinds")):
+            if given and version < needed:
+                reason = f"a broker this old cannot list groups by their {what}"
+                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, reason)
         request = ListGroupsRequest()
         if version >= 4:
             request.states_filter = list(states)
