@@ -226,6 +226,25 @@ def test_nobody_at_home_is_said_with_the_address():
         assert isinstance(caught.value.__cause__, ConnectionFailedError)
 
 
+def test_a_group_call_says_too_that_nobody_is_at_home():
+    with (
+        Admin(bootstrap_servers="127.0.0.1:9", **FAST) as admin,
+        pytest.raises(
+            RequestTimeoutError, match=r"cannot connect to 127\.0\.0\.1:9: Connection refused"
+        ),
+    ):
+        admin.describe_group("g", timeout=0.3)
+
+
+def test_an_address_with_several_meanings_is_refused_in_few_words():
+    with (
+        Admin(bootstrap_servers="localhost:9", **FAST) as admin,
+        pytest.raises(RequestTimeoutError) as caught,
+    ):
+        admin.list_topics(timeout=0.3)
+    assert str(caught.value).endswith("cannot connect to localhost:9: Connection refused")
+
+
 def test_a_broker_that_is_away_is_not_stormed(broker):
     with Admin(
         bootstrap_servers=broker.servers, reconnect_backoff_ms=20, reconnect_backoff_max_ms=40

@@ -78,9 +78,11 @@ class Cluster:
             RequestTimeoutError: ``deadline`` passed, or there was no answer in time.
         """
         limit = deadline or Deadline(self.config.request_timeout_ms / 1000)
+        link: Link | None = None
         try:
             async with asyncio.timeout(None if limit.timeout_s is None else limit.left_s):
-                connection = await self._link(node_id, lane).connection()
+                link = self._link(node_id, lane)
+                connection = await link.connection()
                 return await connection.send(request, timeout_s=timeout_s)
         except (ConnectionFailedError, RequestTimeoutError):
             if node_id is not None:
@@ -89,9 +91,12 @@ class Cluster:
             raise
         except TimeoutError:
             where = "a broker" if node_id is None else f"broker {node_id}"
-            raise RequestTimeoutError(
-                f"{where} did not answer within {limit.timeout_s:g} s"
-            ) from None
+            within = f"within {limit.timeout_s:g} s"
+            if link is not None and link.failure is not None:
+                raise RequestTimeoutError(
+                    f"{where} could not be reached {within}: {link.failure}"
+                ) from None
+            raise RequestTimeoutError(f"{where} did not answer {within}") from None
 
     def link(self, node_id: int, lane: Lane) -> Link:
         """The way to a known node.

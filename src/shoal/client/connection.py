@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import socket
 import sys
 from collections import deque
@@ -435,7 +437,7 @@ async def open_connection(
         raise ConnectionFailedError(f"{name} was not ready within {timeout_s:g} s") from None
     except (OSError, UnicodeError) as error:  # a name that no DNS can hold is a UnicodeError
         _discard(connection)
-        reason = str(error) or type(error).__name__
+        reason = _reason(error)
         if tls is not None and isinstance(error, ConnectionError):
             reason += "; perhaps this listener does not speak TLS"
         raise ConnectionFailedError(f"cannot connect to {name}: {reason}") from error
@@ -444,6 +446,13 @@ async def open_connection(
         raise
     logger.debug("connected to %s", name)
     return connection
+
+
+def _reason(error: Exception) -> str:
+    """What the system said, without the tuples of addresses that asyncio adds to it."""
+    numbers = re.findall(r"\[Errno (\d+)\] Connect call failed", str(error))
+    said = ", ".join(dict.fromkeys(os.strerror(int(number)) for number in numbers))
+    return said or getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _discard(connection: Connection | None) -> None:

@@ -53,6 +53,8 @@ class Link:
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
         self._is_closed = False
+        self.failure: Exception | None = None
+        """Why the last attempt to connect failed; ``None`` after one that did not."""
 
     @property
     def current(self) -> Connection | None:
@@ -95,9 +97,11 @@ class Link:
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         try:
             connection = await self._open()
-        except BaseException:
+        except BaseException as error:
             self._not_before = loop.time() + self._backoff.next_s()
+            self.failure = error if isinstance(error, Exception) else self.failure
             raise
+        self.failure = None
         self._backoff.reset()
         # A broker which accepts and drops at once must not be hammered either.
         self._not_before = loop.time() + self._config.reconnect_backoff_ms / 1000
