@@ -157,6 +157,18 @@ def test_a_partition_of_a_topic_that_cannot_exist_is_an_error_of_poll(consumer):
     refused(lambda: poll_until(one, lambda: False), BrokerError, "topic 'a b'")
 
 
+@pytest.mark.slow
+def test_a_topic_that_is_made_later_is_read_when_it_is_there(admin, producer, consumer, group):
+    """Not at the next look at old metadata, which is five minutes away."""
+    name = f"late-{group}"
+    one = consumer(allow_auto_create_topics=False)
+    one.subscribe([name])
+    poll_until(one, lambda: one.group_metadata().generation_id > 0)
+    admin.create_topic(name, partitions=1)
+    producer.send(name, b"v").result(10)
+    assert [record.value for record in take(one, 1)] == [b"v"]
+
+
 def test_what_can_be_read_is_read_beside_a_topic_that_cannot(producer, consumer, topic):
     producer.send(topic, b"v").result(10)
     one = consumer()

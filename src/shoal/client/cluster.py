@@ -181,7 +181,20 @@ class Cluster:
         self._refresh_count += 1
         for listener in list(self.on_update):
             listener(self.metadata, asked)
+        if self._awaits_a_topic():
+            self.mark_stale()
         return self.metadata
+
+    def _awaits_a_topic(self) -> bool:
+        """Whether a topic we watch is not there yet: asked for until it is, as Java's client does.
+
+        Nobody tells when it appears, and metadata alone is looked at every five minutes.
+        """
+        errors = self.metadata.errors
+        return self._interest is not None and any(
+            name in errors and reaction("Metadata", errors[name]) is not Reaction.RAISE
+            for name in self._interest
+        )
 
     def _metadata_request(self, version: int, asked: frozenset[str] | None) -> MetadataRequest:
         request = MetadataRequest(
@@ -262,7 +275,7 @@ class Cluster:
                 count = self._refresh_count
                 # Several things go stale at once when a broker dies: one refresh serves all.
                 await asyncio.sleep(backoff.next_s())
-                if self._refresh_count != count:
+                if self._refresh_count != count and not self._awaits_a_topic():
                     self._stale.clear()
                     continue
             except TimeoutError:
@@ -274,7 +287,8 @@ class Cluster:
             self._asked_about.clear()
             try:
                 await self.refresh(interest)
-                backoff.reset()
+                if not self._awaits_a_topic():
+                    backoff.reset()
             except ShoalError as error:
                 logger.warning("metadata refresh failed: %s", error)
                 self._stale.set()
