@@ -142,6 +142,16 @@ def test_a_group_at_work_is_healthy(shoal: Run, broker: Broker, tmp_path: Path) 
         (["topic", "create", "x", "-c", "retention.mss=1"], "retention.mss"),
         (["topic", "alter", "lines"], "nothing to change"),
         (["group", "lag", "nobody"], "has committed nothing"),
+        (["group", "list", "--state", "Steady"], "'Steady' is not one of Empty, Prep"),
+        (["topic", "list", "--timeout", "inf"], "--timeout inf: give seconds"),
+        (["topic", "list", "--timeout", "nan"], "--timeout nan: give seconds"),
+        (["topic", "list", "--timeout", "-1"], "--timeout -1: give seconds"),
+        (["consume", "lines", "--format", "{value:>99999999999}"], "is wrong"),
+        (["log", "dump", ".", "--from", "9", "--to", "9"], "--to 9 is not behind --from 9"),
+        (["serve", "--partitions", str(10**9)], "more than limits.partitions (20000)"),
+        (["consume", "lines", "-g", "g", "-b", "127.0.0.1:1", "--timeout", "1"], "refused"),
+        (["consume", ".*", "--pattern", "-g", "g", "-b", "127.0.0.1:1", "--timeout", "1"], "refu"),
+        (["group", "describe", "g", "-b", "127.0.0.1:1", "--timeout", "1"], "Connection refused"),
         (["serve", "--log-level", "loud"], "'loud' is not one of debug, info, warning, error"),
         (["serve", "--log-format", "xml"], "'xml' is not one of text, json"),
         (["fleet", "report", "--since", "yesterday"], "is no time: give a time such as"),
@@ -169,12 +179,35 @@ def test_bad_input_gets_one_line(shoal: Run, arguments: list[str], said: str) ->
         ["topic", "list", "--profile", "dev"],
     ],
 )
-def test_a_file_that_is_not_text_is_named(
-    shoal: Run, tmp_path: Path, arguments: list[str]
-) -> None:
+def test_a_file_that_is_not_text_is_named(shoal: Run, tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "notes").write_bytes(b"a = 1\n\xff\xfe")
     said = one_line(shoal(*arguments, env={"SHOAL_PROFILES": "notes"}))
     assert said.strip() == "shoal: notes is not UTF-8 text (at byte 6)"
+
+
+def test_a_misspelt_topic_is_told_at_once(shoal: Run, broker: Broker, tmp_path: Path) -> None:
+    said = one_line(shoal("consume", "linse", "--timeout", "50"))  # run() waits 60 s
+    assert said == "shoal: there is no topic 'linse'; `shoal topic list` shows them"
+    reader = subprocess.Popen(
+        [PROGRAM, "consume", "linse", "-g", "early", "-n", "1", "-b", broker.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    assert reader.stderr is not None
+    assert reader.stderr.readline() == b"shoal: there is no topic 'linse' yet; waiting for it\n"
+    shoal("topic", "create", "linse")
+    shoal("produce", "linse", stdin="found\n")
+    assert reader.communicate(timeout=60)[0] == b"found\n"
+
+
+def test_any_spelling_of_a_state_will_do(shoal: Run) -> None:
+    assert shoal("group", "list", "--state", "stable").returncode == 0
+
+
+def test_why_may_look_back_for_ever(shoal: Run) -> None:
+    shown = shoal("why", "nobody", "--seconds", "0.5", "--hours", "inf")
+    assert (shown.returncode, shown.stderr) == (3, "")
 
 
 def test_an_unknown_command_or_flag_names_the_nearest(shoal: Run) -> None:
@@ -222,6 +255,32 @@ def test_a_time_before_all_records_is_the_beginning(shoal: Run, before: str) -> 
 def test_a_group_is_not_moved_by_reading(shoal: Run) -> None:
     shown = one_line(shoal("consume", "orders", "-g", "readers", "--from", "15m"))
     assert "shoal group reset readers" in shown
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("> /dev/full", 1, "shoal: No space left on device\n"),
+    ],
+)
+def test_output_that_goes_nowhere_is_no_traceback(
+    shoal: Run, broker: Broker, tmp_path: Path, redirection: str, code: int, said: str
+) -> None:
+    shoal("topic", "create", "anything")
+    shoal("produce", "anything", stdin="x\n")
+    for command in ("topic list", "plan --example one-leaves", "consume anything"):
+        done = subprocess.run(
+            ["bash", "-c", f"{PROGRAM} {command} {redirection}"],
+            env={**os.environ, "SHOAL_BOOTSTRAP": broker.bootstrap_servers},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, said), command
 
 
 def test_a_closed_pipe_is_quiet(shoal: Run, broker: Broker) -> None:

@@ -204,6 +204,13 @@ def test_what_is_no_log_is_said_in_one_line(tmp_path: Path, what: str) -> None:
         assert "\n" not in str(result.exception)
 
 
+def test_a_file_that_belongs_to_no_partition_is_not_called_ok(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear broker")
+    result = shoal_log("verify", str(tmp_path / "letter.txt"))
+    assert isinstance(result.exception, StorageError), result.stdout
+    assert "is no file of a partition" in str(result.exception)
+
+
 # Dump
 
 

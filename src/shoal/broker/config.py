@@ -185,6 +185,11 @@ class BrokerConfig(NamedTuple):
                     raise ConfigError(f"{name} must not be negative")
         if self.topics.partitions < 1:
             raise ConfigError("topics.partitions must be at least 1")
+        if self.topics.partitions > self.limits.partitions:
+            raise ConfigError(
+                f"topics.partitions is {self.topics.partitions}, more than limits.partitions "
+                f"({self.limits.partitions}): no topic could be made"
+            )
         from shoal.broker.topic_configs import check_value
 
         for name, value in self.topics.configs.items():

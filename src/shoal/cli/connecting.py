@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "SHOAL_"
 PROFILES_VARIABLE: Final = "SHOAL_PROFILES"
+TIMEOUT_MAX_S: Final = 365 * 86_400
 DEFAULT_SERVERS: Final = "localhost:9092"
 
 _FLAGS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
@@ -133,7 +134,7 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
         if given.pop("verbose"):
             _explain(settings)
         try:
-            command(Target(settings, given.pop("timeout")), **given)
+            command(Target(settings, _seconds(given.pop("timeout"))), **given)
         except ShoalError:
             raise
         except ValueError as error:
@@ -145,6 +146,12 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
     )
     run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
     return run
+
+
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout <= TIMEOUT_MAX_S:
+        raise ConfigError(f"--timeout {timeout:g}: give seconds, more than 0 and at most a year")
+    return timeout
 
 
 def _option(name: str, flag: str, text: str, kind: Any, default: Any = None) -> inspect.Parameter:

@@ -15,7 +15,13 @@ import typer
 
 from shoal.cli.connecting import Target, for_cluster
 from shoal.cli.output import progress, text_of
-from shoal.errors import CommitFailedError, ConfigError, RebalanceInProgressError
+from shoal.errors import (
+    BrokerError,
+    CommitFailedError,
+    ConfigError,
+    ErrorCode,
+    RebalanceInProgressError,
+)
 from shoal.types import Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -71,6 +77,24 @@ def consume(
         _read_as_member(target, topics, group, start, count, write, pattern=pattern, commit=commit)
 
 
+def _absent(target: Target, topics: list[str]) -> list[str]:
+    """Topics that are not there: a consumer would wait for them without a word.
+
+    Also where a cluster that cannot be reached is told after ``--timeout``, as in every command.
+    """
+    absent = []
+    with target.admin() as admin:
+        admin.describe_cluster()
+        for topic in topics:
+            try:
+                admin.describe_topics(topic)
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                absent.append(topic)
+    return absent
+
+
 def _read_as_member(
     target: Target,
     topics: list[str],
@@ -87,10 +111,13 @@ def _read_as_member(
             f"--from {start}: a group goes on where it is, new ones from earliest or latest; move "
             f"it with: shoal group reset {group}"
         )
+    wanted = _pattern(topics) if pattern else topics
+    for topic in _absent(target, [] if pattern else topics):
+        print(f"shoal: there is no topic {topic!r} yet; waiting for it", file=sys.stderr)
     with target.consumer(
         group_id=group, auto_offset_reset=start, enable_auto_commit=False
     ) as consumer:
-        consumer.subscribe(_pattern(topics) if pattern else topics)
+        consumer.subscribe(wanted)
         printed = 0
         while count is None or printed < count:
             records = consumer.poll(POLL_S, max_records=None if count is None else count - printed)
@@ -120,6 +147,8 @@ def _read_partitions(
     *,
     follow: bool,
 ) -> None:
+    if absent := _absent(target, topics):
+        raise ConfigError(f"there is no topic {absent[0]!r}; `shoal topic list` shows them")
     with target.consumer(auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         tps = [tp for topic in topics for tp in _chosen(consumer, topic, partitions)]
         consumer.assign(tps)
@@ -228,7 +257,7 @@ def _writer(output: str) -> Write:
             if name is not None and name not in nothing:
                 raise KeyError(name)  # also value[0] and value.x, which not every value has
         template.format(**nothing)
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, MemoryError, OverflowError) as error:
         raise ConfigError(
             f"the template {output!r} is wrong ({error}); fields: topic partition offset time "
             "key value headers"

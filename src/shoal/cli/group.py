@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +12,7 @@ from shoal.cli.connecting import Target, for_cluster
 from shoal.cli.consume import time_ms
 from shoal.cli.output import confirm_or_stop, print_json, print_table, say
 from shoal.errors import ConfigError
+from shoal.group.states import GroupState
 from shoal.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
+STATES: Final = (
+    *(state.value for state in GroupState),
+    *("Assigning", "Reconciling"),  # of KIP-848 groups, on Apache Kafka
+)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
@@ -36,12 +41,20 @@ def list_groups(
     as_json: AsJson = False,
 ) -> None:
     """The groups of a cluster."""
+    wanted = [_state(one) for one in state or ()]
     with target.admin() as admin:
-        found = sorted(admin.list_groups(states=state or ()), key=lambda one: one.group_id)
+        found = sorted(admin.list_groups(states=wanted), key=lambda one: one.group_id)
     if as_json:
         print_json([{"group": g.group_id, "state": g.state, "type": g.kind} for g in found])
     else:
         print_table(("group", "state", "type"), [(g.group_id, g.state, g.kind) for g in found])
+
+
+def _state(given: str) -> str:
+    for one in STATES:
+        if one.lower() == given.lower():
+            return one
+    raise ConfigError(f"--state {given!r} is not one of {', '.join(STATES)}")
 
 
 @app.command("describe")

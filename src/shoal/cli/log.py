@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from shoal.cli.output import confirm_or_stop, print_json, print_table, progress, text_of
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError, StorageError
 from shoal.log import dumping, inspection, repair
 from shoal.log.directory import OFFSETS_TOPIC
 from shoal.log.disk import OsDisk
@@ -62,6 +62,8 @@ def dump(
     Records of __consumer_offsets are decoded by the name of their directory, or with --offsets.
     A table ends after 1,000 rows unless --limit says otherwise.
     """
+    if end is not None and end <= start:
+        raise ConfigError(f"--to {end} is not behind --from {start}: there is nothing between")
     target = inspection.look_at(path)
     choice = dumping.Choice(start, end, skip_corrupt)
     rows: Iterable[dict[str, Any]]
@@ -209,8 +211,14 @@ def verify(
     """
     worst, rows = Status.OK, []
     with progress("checking", None, unit="files", is_shown=not as_json) as advance:
-        for verdict in inspection.verify(inspection.look_at(path)):
+        target = inspection.look_at(path)
+        for verdict in inspection.verify(target):
             advance(1)
+            if target.file is not None and verdict.detail == inspection.FOREIGN:
+                raise StorageError(
+                    f"{path} is no file of a partition; give a data directory, a partition's, or "
+                    "one of its files"
+                )
             worst = max(worst, verdict.status, key=_WORST_LAST.index)
             if quiet and verdict.status is Status.OK:
                 continue

@@ -22,6 +22,7 @@ EXIT_INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the command line; every expected failure is one line."""
+    _open_closed_streams()
     # A terminal that knows no arrows gets them escaped: a table must not end in an encoding error.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -35,9 +36,20 @@ def main() -> None:
         # interpreter does not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        said = error.strerror or str(error)
+        _fail(f"{said}: {error.filename}" if error.filename else said)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _open_closed_streams() -> None:
+    """A stream the shell closed (``>&-``) is nothing to read or to write, not an error.
+
+    Python has ``None`` in its place. The number is taken before a socket or a file gets it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the end
 
 
 def _run() -> None:

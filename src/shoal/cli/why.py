@@ -26,6 +26,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 _MARKS = {"problem": "✗", "note": "!", "ok": "✓"}
 EXIT_PROBLEM = 3
+_HOURS_MAX = 100 * 365 * 24  # nothing was recorded before
 REBALANCES_SHOWN = 5
 
 
@@ -55,7 +56,7 @@ def why(
                 time.sleep(min(1.0, seconds / 3))
             looks.append(take(admin, group, time.monotonic() - began))
             events += observer.look(looks[-1])
-        since_us = time.time_ns() // 1000 - int(hours * 3_600_000_000)
+        since_us = time.time_ns() // 1000 - int(min(hours, _HOURS_MAX) * 3_600_000_000)
         rebalances = recent_rebalances(admin, target.settings, group, since_us)
     findings = worst_first([*diagnose(looks), *diagnose_history(rebalances or (), hours)])
     if as_json:

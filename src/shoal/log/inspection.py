@@ -41,6 +41,7 @@ from shoal.records.compression import Codec
 from shoal.types import TopicPartition
 
 _TXN_ENTRY_SIZE: Final = 34
+FOREIGN: Final = "not part of a log"
 _LEFTOVERS: Final = (".deleted", ".cleaned", ".swap", ".tmp", ".quarantine")
 
 
@@ -165,7 +166,7 @@ def _shared_file(disk: Disk, entry: Entry) -> Verdict:
     reader = readers.get(entry.name)
     if reader is None:
         known = entry.name in (CLEAN_SHUTDOWN, LOCK)
-        return Verdict(entry.name, Status.OK, "" if known else "not part of a log")
+        return Verdict(entry.name, Status.OK, "" if known else FOREIGN)
     return _small_file(disk, entry.name, reader)
 
 
@@ -298,7 +299,7 @@ def _beside(disk: Disk, path: str, entry: Entry, contents: dict[int, _Content]) 
         return _small_file(disk, path, readers[name])
     base = base_of(name)
     if base is None:
-        return Verdict(path, Status.OK, "not part of a log")
+        return Verdict(path, Status.OK, FOREIGN)
     if name.endswith(".snapshot"):
         return _small_file(disk, path, lambda data: Producers.decode(data or b"", base))
     if base not in contents:
@@ -310,7 +311,7 @@ def _beside(disk: Disk, path: str, entry: Entry, contents: dict[int, _Content]) 
     if name.endswith(".txnindex"):
         whole = entry.size_bytes % _TXN_ENTRY_SIZE == 0
         return Verdict(path, Status.OK if whole else Status.CORRUPT)
-    return Verdict(path, Status.OK, "not part of a log")
+    return Verdict(path, Status.OK, FOREIGN)
 
 
 def _offset_index(disk: Disk, path: str, content: _Content) -> Verdict:
