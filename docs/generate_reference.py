@@ -9,15 +9,28 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import shoal
 from shoal.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "reference"
+_RESULTS = (
+    "SendFuture",
+    "ClusterDescription",
+    "ConfigEntry",
+    "TopicDescription",
+    "GroupListing",
+    "GroupDescription",
+    "MemberDescription",
+    "PartitionLag",
+)
 NOTE = "Made from the code by `python -m docs.generate_reference`.\n"
 
 
@@ -38,26 +51,59 @@ def error_codes() -> str:
 
 
 def settings() -> str:
-    """Settings of clients and broker, with defaults and meaning."""
-    files = {
-        "Clients": "src/shoal/client/config.py",
-        "Broker": "src/shoal/broker/config.py",
-        "Group coordinator": "src/shoal/group/config.py",
-        "Topic": "src/shoal/log/config.py",
-    }
+    """Settings of clients, broker and topics, with defaults and meaning."""
     lines = ["# Settings", "", NOTE]
-    for title, name in files.items():
+    for title, name in (
+        ("Clients", "src/shoal/client/config.py"),
+        ("Broker", "src/shoal/broker/config.py"),
+    ):
         lines += [f"## {title}", ""]
+        if title == "Clients":
+            lines += [*_other_names(), ""]
         tree = ast.parse((ROOT / name).read_text())
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and (rows := _fields(node)):
                 summary = (ast.get_docstring(node) or "").split("\n\n")[0]
                 lines += [f"### {node.name}", "", " ".join(summary.split()), ""]
                 lines += ["| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_topic_settings(), ""])
 
 
-def _fields(node: ast.ClassDef) -> list[str]:
+def _other_names() -> list[str]:
+    from shoal.client.config import _OTHER_NAMES
+
+    others = ", ".join(f"`{name}` (`{ours}`)" for name, ours in _OTHER_NAMES.items())
+    return [
+        "`from_properties` takes the same names with dots (`session.timeout.ms`), values as",
+        f"strings or as they are, and these names of other clients: {others}.",
+        "A `sasl.jaas.config` is read for its user and password. Files are PEM, also where Java's",
+        "would be key stores.",
+    ]
+
+
+def _topic_settings() -> list[str]:
+    """The settings of a topic, from the table the broker answers from."""
+    from shoal.broker.topic_configs import TOPIC_CONFIGS
+
+    lines = [
+        "## Topics",
+        "",
+        "`shoal topic create -c KEY=VALUE`, `shoal topic alter`, `Admin.create_topic(configs=…)`;",
+        "as default of new topics under `[topics]` in the broker's file, with underscores.",
+        "Names and defaults are Kafka's; -1 or the largest number means no limit.",
+        "",
+        "| setting | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | {f'`{entry.default}`' if entry.default else ''} | {entry.about} |"
+        for name, entry in sorted(TOPIC_CONFIGS.items())
+    ]
+    return lines
+
+
+def _fields(node: ast.AST) -> list[str]:
+    assert isinstance(node, ast.ClassDef)
     rows = []
     for index, item in enumerate(node.body):
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
@@ -66,30 +112,80 @@ def _fields(node: ast.ClassDef) -> list[str]:
         text = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             text = " ".join(str(after.value.value).split())
-        default = ast.unparse(item.value) if item.value is not None else "required"
+        default = f"`{ast.unparse(item.value)}`" if item.value is not None else ""
         default = default.replace("_MIB", "MiB")
         kind = ast.unparse(item.annotation).replace("|", "\\|")
-        row = f"| `{item.target.id}` | `{kind}` | `{default}` | {text} |"
+        row = f"| `{item.target.id}` | `{kind}` | {default} | {text} |"
         rows.append(row.replace("\n", " "))
     return rows
 
 
 def python_api() -> str:
     """The public names and what their docstrings say."""
+    from shoal import errors, spark, testing
+    from shoal.client import accumulator, adapters, group_admin, serializers, topic_admin
+
     lines = ["# Python API", "", NOTE]
     for name in sorted(shoal.__all__):
-        if name.startswith("__"):
+        if not name.startswith("__"):
+            lines += _described(f"shoal.{name}", getattr(shoal, name))
+    lines += _described("shoal.testing.Broker", testing.Broker)
+    for name in spark.__all__:
+        lines += _described(f"shoal.spark.{name}", getattr(spark, name))
+    lines += ["## What calls return", ""]
+    for module in (accumulator, topic_admin, group_admin):
+        for name, thing in vars(module).items():
+            if name in _RESULTS and thing.__module__ == module.__name__:
+                lines += [
+                    "#" + line if line.startswith("##") else line
+                    for line in _described(name, thing)
+                ]
+    for module in (serializers, adapters):
+        lines += [f"## {module.__name__}", "", inspect.getdoc(module) or "", ""]
+        for name, thing in vars(module).items():
+            is_own = inspect.isfunction(thing) and thing.__module__ == module.__name__
+            if is_own and not name.startswith("_"):
+                lines += [f"### `{name}{_signature(thing)}`", "", inspect.getdoc(thing) or "", ""]
+    tree = (inspect.getdoc(errors) or "").split("\n\n")
+    lines += ["## shoal.errors", "", "```text", inspect.cleandoc(tree[2]), "```", "", tree[3], ""]
+    return "\n".join([*lines, "Codes of brokers: [Error codes](errors.md).", ""])
+
+
+def _described(name: str, thing: Any) -> list[str]:
+    """A heading, what the docstring says, then fields and methods."""
+    short = name.rpartition(".")[2]
+    if inspect.isfunction(thing):
+        return [f"## `{name}{_signature(thing)}`", "", inspect.getdoc(thing) or "", ""]
+    lines = [f"## {name}", "", _own_doc(thing), ""]
+    if (keywords := _keywords(thing)) is not None:
+        lines += [f"`{short}(config=None, **settings)`: {keywords}", ""]
+    elif "Args:" in _own_doc(thing):
+        lines += [f"`{short}{_signature(thing.__init__)}`", ""]
+    if not short.endswith("Config"):
+        rows = _fields(ast.parse(inspect.getsource(thing)).body[0])
+        if rows:
+            lines += ["| field | type | default | meaning |", "|---|---|---|---|", *rows, ""]
+    for method, member in inspect.getmembers(thing):
+        function = member.fget if isinstance(member, property) else member
+        home = getattr(function, "__module__", None) or ""
+        if method.startswith("_") or not home.startswith("shoal") or inspect.isclass(function):
             continue
-        thing = getattr(shoal, name)
-        lines += [f"## shoal.{name}", "", inspect.getdoc(thing) or "", ""]
-        if (keywords := _keywords(thing)) is not None:
-            lines += [f"`{name}(config=None, **settings)`: {keywords}", ""]
-        for method, function in inspect.getmembers(thing, inspect.isfunction):
-            if method.startswith("_") or not function.__module__.startswith("shoal"):
-                continue
-            signature = str(inspect.signature(function)).replace("self, ", "").replace("self", "")
-            lines += [f"### `{name}.{method}{signature}`", "", inspect.getdoc(function) or "", ""]
-    return "\n".join(lines)
+        if callable(function) and function.__doc__:
+            call = "" if isinstance(member, property) else _signature(function)
+            lines += [f"### `{short}.{method}{call}`", "", inspect.getdoc(function) or "", ""]
+    return lines
+
+
+def _own_doc(thing: Any) -> str:
+    """Not what a dataclass or a tuple makes up, which is its signature."""
+    text = inspect.getdoc(thing) or ""
+    return "" if text.startswith(f"{thing.__name__}(") else text
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """As it would be written: annotations are strings, and their quotes say nothing."""
+    text = str(inspect.signature(function)).replace("self, ", "").replace("self", "")
+    return re.sub(r"(: |-> )(['\"])(.*?)\2(?=[,)= ]|$)", r"\1\3", text)
 
 
 def _keywords(thing: object) -> str | None:
@@ -104,21 +200,51 @@ def _keywords(thing: object) -> str | None:
 
 
 def command_line() -> str:
-    """The help of every command."""
+    """The help of every command, and what all have in common."""
     from shoal.cli.commands import COMMANDS
 
-    lines = [
-        "# Command line",
-        "",
-        NOTE,
-        "Exit codes: 0 done; 1 the world said no (one line says what); 2 wrong usage;",
-    ]
-    lines += ["3 `shoal why` found a problem; 130 interrupted.", ""]
+    lines = ["# Command line", "", NOTE, *_codes_and_variables()]
     for name in COMMANDS:
         lines += [f"## shoal {name}", "", "```text", _help(name), "```", ""]
         for sub in _subcommands(name):
             lines += [f"### shoal {name} {sub}", "", "```text", _help(name, sub), "```", ""]
     return "\n".join(lines)
+
+
+def _codes_and_variables() -> list[str]:
+    from shoal.cli.connecting import _FROM_PROFILE, PREFIX
+
+    variables = ", ".join(f"`{PREFIX}{name.upper()}`" for name in _FROM_PROFILE)
+    return [
+        "## Exit codes",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        "| 0 | done; `shoal serve` also after Ctrl-C, which is how it is stopped |",
+        "| 1 | the world said no, and one line says what; or the reader of a pipe went away |",
+        "| 2 | wrong usage |",
+        "| 3 | `shoal why` found a problem; `shoal log verify` a torn tail |",
+        "| 4 | `shoal log verify` found corruption; `shoal log repair` left some |",
+        "| 5 | `shoal log verify` found something it does not support |",
+        "| 130 | interrupted |",
+        "",
+        "## Where settings come from",
+        "",
+        "A flag wins over an environment variable, that over the profile, that over the default.",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+        "| `SHOAL_BOOTSTRAP` | as `--bootstrap` |",
+        "| `SHOAL_PROFILE` | as `--profile`: a table of the profile file |",
+        "| `SHOAL_PROFILES` | the profile file, `~/.config/shoal/profiles.toml` if not given |",
+        "| `SHOAL_SASL_PASSWORD` | the password, which is never a flag |",
+        f"| {variables} | the settings of those names; the same in a profile, in small letters |",
+        "| `NO_COLOR` | set to anything: no colours |",
+        "",
+        "A profile: [Run on a cluster](../howto/cluster.md). Shell completion:",
+        "`shoal --install-completion`.",
+        "",
+    ]
 
 
 def _help(*words: str) -> str:

@@ -137,3 +137,23 @@ def test_the_benchmarks_page_shows_the_kept_results() -> None:
     from docs.generate_benchmarks import TARGET, page
 
     assert TARGET.read_text() == page(), "run: python -m docs.generate_benchmarks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["errors.md", "settings.md", "python.md", "cli.md"])
+def test_the_reference_says_what_the_code_says(name: str) -> None:
+    from docs.generate_reference import PAGES as GENERATED
+    from docs.generate_reference import TARGET
+
+    assert (TARGET / name).read_text() == GENERATED[name](), (
+        "run: python -m docs.generate_reference"
+    )
+
+
+def test_every_option_of_the_spark_source_and_sink_is_described() -> None:
+    from shoal.spark.options import _SINK_NAMES, _SOURCE_NAMES
+
+    described = (ROOT / "docs" / "spark.md").read_text().replace("fetchOffset.*", "fetchOffset.")
+    for option in (*_SOURCE_NAMES, *_SINK_NAMES):
+        start = "fetchOffset." if option.startswith("fetchOffset.") else option
+        assert start in described, option
