@@ -132,6 +132,11 @@ def test_the_spaces_of_a_password_are_kept():
     assert config.ssl_key_password == "k "
 
 
+def test_a_path_is_no_address():
+    with pytest.raises(ConfigError, match="'http://kafka/a:9092', which is not host:port"):
+        AdminConfig(bootstrap_servers="http://kafka/a:9092")
+
+
 def test_a_repr_shows_what_was_set_and_no_secret():
     config = ConsumerConfig(
         group_id="g", security_protocol="SASL_SSL", sasl_username="u", sasl_password="hush"

@@ -46,8 +46,8 @@ def test_an_error_can_be_named_by_text_and_an_api_in_any_spelling(shoal_broker):
     shoal_broker.clear_faults()
     with pytest.raises(ValueError, match="did you mean 'Produce'"):
         shoal_broker.fail("Product", ErrorCode.NONE)
-    with pytest.raises(KeyError):
-        shoal_broker.fail("Produce", "NO_SUCH_ERROR")
+    with pytest.raises(ValueError, match="did you mean 'NOT_LEADER_OR_FOLLOWER'"):
+        shoal_broker.fail("Produce", "NOT_LEADER_FOR_PARTITION")
 
 
 def test_every_api_can_be_made_to_fail(shoal_broker):

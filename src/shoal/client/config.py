@@ -395,7 +395,8 @@ def _address(entry: str) -> tuple[str, int]:
     # Some write the protocol before it, as brokers' listeners do; Java leaves it out as well.
     host, colon, port = re.sub(r"^\w*://", "", entry).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    is_path = "/" in host
+    if not colon or not host or is_path or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap_servers has {entry!r}, which is not host:port")
     return host, int(port)
 

@@ -219,7 +219,10 @@ class Broker:
 
     def fail(self, api: str, error: ErrorCode | str, times: int = 1) -> None:
         """Answer the next ``times`` requests of ``api`` with ``error``, without handling them."""
-        code = ErrorCode[error] if isinstance(error, str) else error
+        names = ErrorCode.__members__
+        if isinstance(error, str) and error not in names:
+            raise ValueError(f"unknown error {error!r}{did_you_mean(error, list(names))}")
+        code = names[error] if isinstance(error, str) else error
         self._add(Fault(_api_name(api), times, error=code))
 
     def delay(self, api: str, seconds: float, times: int = 1) -> None:
