@@ -194,11 +194,16 @@ def test_a_misspelt_topic_is_told_at_once(shoal: Run, broker: Broker, tmp_path: 
         stderr=subprocess.PIPE,
         cwd=tmp_path,
     )
-    assert reader.stderr is not None
-    assert reader.stderr.readline() == b"shoal: there is no topic 'linse' yet; waiting for it\n"
-    shoal("topic", "create", "linse")
-    shoal("produce", "linse", stdin="found\n")
-    assert reader.communicate(timeout=60)[0] == b"found\n"
+    try:
+        assert reader.stderr is not None
+        said = reader.stderr.readline().decode()
+        assert said == "shoal: there is no topic 'linse' yet; waiting for it\n"
+        shoal("topic", "create", "linse")
+        shoal("produce", "linse", stdin="found\n")
+        assert reader.communicate(timeout=60)[0] == b"found\n"
+    finally:
+        reader.kill()
+        reader.communicate()
 
 
 def test_any_spelling_of_a_state_will_do(shoal: Run) -> None:
