@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final, Literal
 
+from shoal.errors import ConfigError
+
 # Colours that stay apart for readers who see red and green alike (after Okabe and Ito).
 COLORS: Final = (
     "#0072b2",
@@ -119,12 +121,12 @@ class Canvas:
         """The picture as a PNG file.
 
         Raises:
-            ImportError: Pillow is not installed (``pip install 'shoal[draw]'``).
+            ConfigError: Pillow is not installed; says what to install.
         """
         try:
             from PIL import Image, ImageDraw
         except ImportError:
-            raise ImportError("PNG files need Pillow: pip install 'shoal[draw]'") from None
+            raise ConfigError("PNG files need Pillow: pip install 'shoal[draw]'") from None
         image = Image.new("RGB", (int(self.width * scale), int(self.height * scale)), PAPER)
         pen = ImageDraw.Draw(image)
         for shape in self.shapes:

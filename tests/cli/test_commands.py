@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,39 @@ def test_any_spelling_of_a_state_will_do(shoal: Run) -> None:
 def test_why_may_look_back_for_ever(shoal: Run) -> None:
     shown = shoal("why", "nobody", "--seconds", "0.5", "--hours", "inf")
     assert (shown.returncode, shown.stderr) == (3, "")
+
+
+def test_a_picture_or_columns_without_their_library_say_what_to_install(
+    shoal: Run, broker: Broker, tmp_path: Path
+) -> None:
+    for name in ("PIL", "pyarrow"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not here')")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    said = one_line(
+        shoal("plan", "--example", "deploy", "--png", "x.png", env={"PYTHONPATH": path})
+    )
+    assert said == "shoal: PNG files need Pillow: pip install 'shoal[draw]'"
+    program = f"""
+from shoal import Consumer
+from shoal.errors import ConfigError
+with Consumer(bootstrap_servers={broker.bootstrap_servers!r}, group_id="g") as consumer:
+    consumer.subscribe(["anything"])
+    try:
+        consumer.poll_arrow(1.0)
+    except ConfigError as error:
+        print(error)
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert shown.stdout == "pyarrow is not installed; run: pip install 'shoal[arrow]'\n", (
+        shown.stderr
+    )
 
 
 def test_an_unknown_command_or_flag_names_the_nearest(shoal: Run) -> None:

@@ -259,10 +259,7 @@ def _print_picture(runs: list[Run]) -> None:
 
 def _write(canvas: Canvas, path: Path) -> None:
     if path.suffix == ".png":
-        try:
-            path.write_bytes(canvas.to_png())
-        except ImportError as error:
-            raise ConfigError(str(error)) from None
+        path.write_bytes(canvas.to_png())
     elif path.suffix == ".svg":
         path.write_text(canvas.to_svg(), encoding="utf-8")
     else:

@@ -22,6 +22,7 @@ from shoal.client.listening import RebalanceListener, intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
 from shoal.client.waking import close_unstarted
+from shoal.records.arrow import need_arrow
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -125,6 +126,7 @@ class AsyncConsumer:
         self, timeout: float = 0.0, *, max_records: int | None = None
     ) -> pa.RecordBatch:
         """As ``poll``, as Arrow columns; see ``Consumer.poll_arrow``."""
+        need_arrow()
         limit = most(max_records, self.config.max_poll_arrow_records)
         with self._using():
             taken = await self._drive(

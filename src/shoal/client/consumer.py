@@ -23,6 +23,7 @@ from shoal.client.listening import RebalanceListener, intercepted
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
 from shoal.client.settings import ConsumerSettings
 from shoal.client.waking import close_unstarted
+from shoal.records.arrow import need_arrow
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -153,6 +154,7 @@ class Consumer:
         timestamp_type, headers. No Python object is made per record; deserializers and
         interceptors are not used. Empty (``num_rows == 0``) if nothing came.
         """
+        need_arrow()
         limit = most(max_records, self.config.max_poll_arrow_records)
         with self._using():
             taken = self._drive(

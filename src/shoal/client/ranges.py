@@ -43,6 +43,7 @@ from shoal.errors import (
     ShoalError,
     error_for,
 )
+from shoal.records.arrow import need_arrow
 from shoal.records.batch import next_offset
 from shoal.records.chunks import ChunkLike
 from shoal.types import TopicPartition
@@ -127,6 +128,7 @@ class RangeReader:
             BrokerError: a broker refused.
             CorruptDataError: a batch cannot be read.
         """
+        need_arrow()
         from shoal.records.columns import iter_columns
 
         for chunks in self.read_chunks(

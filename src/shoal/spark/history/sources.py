@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal.errors import ConfigError
+from shoal.records.arrow import need_arrow as need_arrow
 from shoal.spark.history import merging
 from shoal.spark.history.tables import TOPIC, names, schema
 from shoal.spark.stock import INTERNAL
@@ -31,14 +32,6 @@ BATCH_ROWS: Final = 50_000
 PROBE_BYTES: Final = 64 * 1024
 _PROBED: Final = ("topic", "partition", "offset", "timestamp")
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
-
-
-def need_arrow() -> None:
-    """Raises ConfigError: what to install."""
-    try:
-        import pyarrow as pa  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise ConfigError("pyarrow is not installed; run: pip install 'shoal[arrow]'") from None
 
 
 class Source(Protocol):
