@@ -120,6 +120,21 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
 
 
+def anchors(page: Path) -> set[str]:
+    """What the site makes of a page's headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", one) for one in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_into_a_page_meet_a_heading(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", text):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_block_that_does_not_run_says_why(page: Path) -> None:
     for match in BLOCK.finditer(page.read_text()):
