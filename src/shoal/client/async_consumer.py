@@ -136,10 +136,10 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Record[Any, Any]]:
         """Records, one by one, for ever; ends when the consumer is closed."""
-        while self._is_open():
+        while self._engine.is_running:
             for record in await self.poll(_ITERATION_TIMEOUT_S):
                 yield record
-                if not self._is_open():
+                if self._engine.is_stopped:
                     break
 
     def wakeup(self) -> None:
@@ -259,9 +259,6 @@ class AsyncConsumer:
         await self.close()
 
     # --- how calls are made ---
-
-    def _is_open(self) -> bool:
-        return self._engine.is_running
 
     @contextmanager
     def _using(self) -> Iterator[None]:

@@ -169,10 +169,10 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Record[Any, Any]]:
         """Records, one by one, for ever; ends when the consumer is closed."""
-        while self._is_open():
+        while self._engine.is_running:
             for record in self.poll(_ITERATION_TIMEOUT_S):
                 yield record
-                if not self._is_open():
+                if self._engine.is_stopped:
                     break
 
     def wakeup(self) -> None:
@@ -297,9 +297,6 @@ class Consumer:
         self.close()
 
     # --- how calls are made ---
-
-    def _is_open(self) -> bool:
-        return self._engine.is_running
 
     @contextmanager
     def _using(self) -> Iterator[None]:

@@ -189,12 +189,12 @@ class Engine:
         self.loop = asyncio.new_event_loop()
         # A daemon: a program which forgets close() must still be able to end.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._stopped = False
+        self.is_stopped = False
         self._thread.start()
 
     @property
     def is_running(self) -> bool:
-        return not self._stopped and self._thread.is_alive()
+        return not self.is_stopped and self._thread.is_alive()
 
     @property
     def is_here(self) -> bool:
@@ -236,9 +236,9 @@ class Engine:
 
     def stop(self) -> None:
         """End the loop and the thread. Tasks still running are cancelled."""
-        if self._stopped:
+        if self.is_stopped:
             return
-        self._stopped = True
+        self.is_stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.is_here:
             self._thread.join(self.STOP_TIMEOUT_S)
@@ -259,7 +259,7 @@ class Engine:
     def _start(self, coroutine: Coroutine[Any, Any, T], caller: _Caller) -> list[asyncio.Task[T]]:
         if not self.is_running:
             coroutine.close()
-            raise RuntimeError("this client is closed" if self._stopped else _ELSEWHERE)
+            raise RuntimeError("this client is closed" if self.is_stopped else _ELSEWHERE)
         context = copy_context()
         context.run(_caller.set, caller)
         holder: list[asyncio.Task[T]] = []

@@ -391,17 +391,17 @@ class Fetcher:
         data = partition.records
         if not data:
             return False
-        view = memoryview(data)
+        view, fault = memoryview(data), None
         try:
             end, epochs = extent(view, state.fetch_offset)
-            # Brokers send the first batch whole, however large it is: its length must be wrong.
-            fault = CorruptDataError(f"not one whole batch in {len(view)} bytes")
         except CorruptDataError as error:
             # First what lies before it: the next fetch begins with the bad one.
             view, fault = view[: error.position], error
             end, epochs = extent(view, state.fetch_offset)
         if end == state.fetch_offset:
-            self._on_corrupt(state, fault)
+            # Brokers send the first batch whole, however large it is: its length must be wrong.
+            whole = f"not one whole batch in {len(view)} bytes"
+            self._on_corrupt(state, fault or CorruptDataError(whole))
             return False
         state.fetch_offset = end
         state.fetch_epoch = epochs[-1][1] if epochs else None

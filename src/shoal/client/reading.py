@@ -272,7 +272,7 @@ class Reader:
             chosen, wanted = chosen[:1], wanted[:1]
             arrow_batch = self._first_part_of(chosen[0], wanted[0])
             ends = {chosen[0].state: max(wanted[0][3], wanted[0][4] or 0)}
-        if arrow_batch.num_rows:
+        if 0 < arrow_batch.num_rows < _rows_at_most(wanted):
             chosen, ends = _reached(arrow_batch, chosen, wanted)
         for state, end in ends.items():
             state.position = end
@@ -322,6 +322,11 @@ class Reader:
         except (CorruptDataError, BatchTooLargeError) as error:
             self._buffer.set_aside(chunk)
             raise _named(error, chunk.state) from None
+
+
+def _rows_at_most(wanted: Sequence[ChunkLike]) -> int:
+    """As many, if nothing was compacted away."""
+    return sum(max(0, (chunk[4] or 0) - chunk[3]) for chunk in wanted)
 
 
 def _reached(
