@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from shoal import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
@@ -243,6 +245,14 @@ def test_an_address_with_several_meanings_is_refused_in_few_words():
     ):
         admin.list_topics(timeout=0.3)
     assert str(caught.value).endswith("cannot connect to localhost:9: Connection refused")
+
+
+def test_metadata_without_any_age_is_not_asked_for_all_the_time(broker):
+    with Producer(bootstrap_servers=broker.servers, metadata_max_age_ms=0) as producer:
+        for _ in range(5):
+            producer.send("t", b"v").result(5)
+            threading.Event().wait(0.04)
+    assert broker.asked["Metadata"] <= 10
 
 
 def test_a_broker_that_is_away_is_not_stormed(broker):

@@ -268,9 +268,11 @@ class Cluster:
     async def _keep(self) -> None:
         """Refresh when something is stale and when metadata is old, for as long as we live."""
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        # Who asks for metadata of no age at all still does not want to ask all the time.
+        age_s = max(self.config.metadata_max_age_ms, self.config.retry_backoff_ms) / 1000
         while True:
             try:
-                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
+                async with asyncio.timeout(age_s):
                     await self._stale.wait()
                 count = self._refresh_count
                 # Several things go stale at once when a broker dies: one refresh serves all.
