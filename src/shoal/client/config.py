@@ -27,6 +27,18 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LEVELS = {"gzip": (-1, 9), "lz4": (-65_537, 17), "zstd": (-131_072, 22)}
 
+# Numbers that requests carry, in 32 bits.
+_SENT = (
+    "request_timeout_ms",
+    "session_timeout_ms",
+    "max_poll_interval_ms",
+    "fetch_min_bytes",
+    "fetch_max_wait_ms",
+    "fetch_max_bytes",
+    "max_partition_fetch_bytes",
+)
+_SENT_MAX = 2**31 - 1
+
 # Kafka's name on the left where it is not our field with dots for underscores.
 _OTHER_NAMES = {
     "partition.assignment.strategy": "assignors",
@@ -101,6 +113,9 @@ class ConnectionConfig:
         one_of("sasl_mechanism", self.sasl_mechanism, _MECHANISMS)
         for name in ("request_timeout_ms", "default_api_timeout_ms", "receive_message_max_bytes"):
             at_least(self, name, 1)
+        for name in _SENT:
+            if getattr(self, name, 0) > _SENT_MAX:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at most {_SENT_MAX}")
         self.addresses()
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ConfigError("ssl_keyfile needs ssl_certfile, the certificate it belongs to")
@@ -395,8 +410,8 @@ def _address(entry: str) -> tuple[str, int]:
     # Some write the protocol before it, as brokers' listeners do; Java leaves it out as well.
     host, colon, port = re.sub(r"^\w*://", "", entry).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    is_path = "/" in host
-    if not colon or not host or is_path or not port.isdecimal() or not 0 < int(port) < 65536:
+    wrong = not colon or not host or re.search(r"[\s/]", host) or not port.isdecimal()
+    if wrong or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap_servers has {entry!r}, which is not host:port")
     return host, int(port)
 
