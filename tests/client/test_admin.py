@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import threading
 import time
 import uuid
 
 import pytest
 
 from shoal import Admin, OffsetAndMetadata, TopicPartition
-from shoal.errors import BrokerError, ConfigError, ErrorCode, RequestTimeoutError
+from shoal.errors import BrokerError, ConfigError, ErrorCode, RequestTimeoutError, ShoalError
 from tests.client.conftest import poll_until, take
 
 
@@ -55,6 +57,28 @@ def test_topics_are_made_listed_described_grown_and_deleted(admin):
         admin.delete_topics(name, timeout=5)
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         admin.describe_topics(name, timeout=5)
+
+
+def test_a_topic_that_someone_makes_anew_at_once_was_deleted_all_the_same(shoal_broker):
+    over = threading.Event()
+
+    def write_on():
+        while not over.is_set():
+            with contextlib.suppress(ShoalError):
+                shoal_broker.create_topic("t", 1)
+
+    shoal_broker.create_topic("t", 1)
+    writer = threading.Thread(target=write_on)
+    with Admin(bootstrap_servers=shoal_broker.bootstrap_servers) as admin:
+        before = admin.describe_topics("t")["t"].topic_id
+        writer.start()
+        shoal_broker.delay("Metadata", 0.1, times=10)
+        try:
+            admin.delete_topics("t", timeout=3)
+        finally:
+            over.set()
+            writer.join(10)
+        assert admin.describe_topics("t")["t"].topic_id != before
 
 
 def test_a_bad_name_or_setting_is_refused(admin):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Versioned
+from shoal.client.metadata import TopicMetadata
 from shoal.client.timing import Deadline
 from shoal.errors import BrokerError, ErrorCode, RetriableError
 from shoal.types import Node, PartitionInfo, TopicPartition
@@ -157,13 +158,18 @@ async def _until_known(
     await cluster.retrying(attempt, deadline)
 
 
-async def _until_gone(cluster: Cluster, names: Collection[str], deadline: Deadline) -> None:
-    """The controller has deleted them; brokers hear of that a little later."""
+async def _until_gone(
+    cluster: Cluster, topics: Mapping[str, TopicMetadata], deadline: Deadline
+) -> None:
+    """The controller has deleted them; brokers hear of that a little later.
+
+    Someone who writes to one may have made another of its name by then.
+    """
 
     async def attempt() -> None:
-        metadata = await cluster.refresh(names, deadline)
-        for name in names:
-            if name in metadata.topics:
+        metadata = await cluster.refresh([*topics], deadline)
+        for name, old in topics.items():
+            if name in metadata.topics and metadata.topics[name].topic_id == old.topic_id:
                 raise RetriableError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r} is still there")
 
     await cluster.retrying(attempt, deadline)
@@ -185,8 +191,10 @@ async def delete_topics(cluster: Cluster, names: Collection[str], deadline: Dead
         for one in answer.responses:
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
+    known = await cluster.retrying(lambda: cluster.refresh(names, deadline), deadline)
     await _final_if_unknown(cluster, attempt, deadline)
-    await _until_gone(cluster, names, deadline)
+    topics = {name: known.topics[name] for name in names if name in known.topics}
+    await _until_gone(cluster, topics, deadline)
 
 
 async def create_partitions(
