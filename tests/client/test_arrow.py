@@ -413,3 +413,14 @@ def test_numbers_are_no_keys_and_no_values(producer, topic, column):
     columns = {"key": ["k"], "value": ["v"], column: [1]}
     with pytest.raises(TypeError, match="a column of int64 cannot be written"):
         sent(producer, topic, columns)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us"), pa.timestamp("ns", "UTC")])
+def test_a_row_from_before_1970_is_refused_before_anything_is_sent(producer, admin, topic, kind):
+    times = pa.array([5, -1, None], pa.int64()).cast(kind)
+    with pytest.raises(ValueError, match="is before 1970"):
+        sent(producer, topic, {"value": ["a", "b", "c"], "timestamp": times})
+    producer.flush(10)
+    tp = TopicPartition(topic, 0)
+    assert admin.list_offsets({tp: "latest"})[tp].offset == 0
+    assert sent(producer, topic, {"value": ["v"], "timestamp": times.slice(2)}) == [0]

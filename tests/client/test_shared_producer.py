@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -167,3 +168,11 @@ def test_a_producer_from_before_a_fork_says_so_and_has_nothing_to_flush(producer
         assert b"make one after the fork" in answer.read()
     os.waitpid(child, 0)
     assert waiting.result(10).offset == 1
+
+
+def test_a_callback_that_wants_to_exit_does_not_keep_the_others_from_being_called(producer):
+    called = []
+    producer.send("t", b"v", on_delivery=lambda _: sys.exit())
+    producer.send("t", b"v", on_delivery=called.append)
+    producer.flush(10)
+    assert len(called) == 1

@@ -107,6 +107,24 @@ def outermost(data: pa.RecordBatch | pa.Table, partition: int | str | None) -> l
     return [number for number in ends if number is not None]
 
 
+def need_times(data: pa.RecordBatch | pa.Table) -> None:
+    """Refuse times that ``send`` refuses.
+
+    Raises:
+        ValueError: a row has a time before 1970.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "timestamp" not in data.schema.names:
+        return
+    column = data.column("timestamp")
+    if pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
+        first = pc.min(column.cast(pa.int64())).as_py()
+        if first is not None and first < 0:
+            raise ValueError(f"the timestamp {pc.min(column)} is before 1970")
+
+
 def _missing(name: str | None, names: list[str]) -> str:
     return f"no column {name!r}; there are {', '.join(names)}"
 

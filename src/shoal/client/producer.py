@@ -19,7 +19,14 @@ from weakref import WeakSet
 
 from shoal.client.accumulator import Accumulator, Callback, SendFuture
 from shoal.client.arguments import checks_arguments
-from shoal.client.arrow_batches import Encoding, arrow_parts, columns_of, encoded, outermost
+from shoal.client.arrow_batches import (
+    Encoding,
+    arrow_parts,
+    columns_of,
+    encoded,
+    need_times,
+    outermost,
+)
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig, config_of
 from shoal.client.connection import Buffers
@@ -208,11 +215,13 @@ class Producer:
         (list of struct key, value) are used if present.
 
         Raises:
-            ValueError: a column or partition that does not exist, or a row larger than
-                ``max_request_size``.
+            ValueError: a column or partition that does not exist, a time before 1970, or a row
+                larger than ``max_request_size``.
+            TypeError: a column of something that cannot be sent.
             RequestTimeoutError: as ``send``.
         """
         config = self.config
+        need_times(data)
         count = self._partition_counts.get(topic) or self._partition_count(topic)
         for number in outermost(data, partition):
             if not 0 <= number < count:
@@ -344,7 +353,7 @@ class Producer:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except BaseException:  # whatever it is, it must not keep the others from being called
                 logger.exception("a delivery callback raised")
 
 
