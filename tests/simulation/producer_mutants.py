@@ -76,10 +76,10 @@ PRODUCER_MUTANTS = (
         "a lost answer is an acknowledgement",
         SENDING,
         """            self._cluster.mark_stale()
-            for batch in batches:
+            for batch in _unsettled(batches):
                 self._failed(batch, error)""",
         """            self._cluster.mark_stale()
-            for batch in batches:
+            for batch in _unsettled(batches):
                 self._acknowledged(batch, 0, None)""",
     ),
     Mutant(
