@@ -121,6 +121,23 @@ def test_a_stopped_engine_refuses_calls_and_stops_twice():
         engine.call(work())
 
 
+def test_a_call_that_begins_while_the_engine_stops_ends_with_it(monkeypatch):
+    engine = Engine()
+    closing = threading.Thread(target=engine.stop)
+    schedule = engine.loop.call_soon_threadsafe
+
+    def schedule_late(function, *arguments):
+        if function != engine.loop.stop and not closing.ident:
+            closing.start()
+            closing.join(0.1)
+        return schedule(function, *arguments)
+
+    monkeypatch.setattr(engine.loop, "call_soon_threadsafe", schedule_late)
+    with pytest.raises(RuntimeError, match="this client is closed"):
+        engine.call(asyncio.sleep(3600))
+    closing.join()
+
+
 def test_without_an_engine_a_callback_runs_in_place():
     async def user():
         return await in_caller(lambda: 4)

@@ -190,6 +190,9 @@ class Engine:
         # A daemon: a program which forgets close() must still be able to end.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.is_stopped = False
+        # Calls begin before the loop is told to stop, or are refused: one that begins while it
+        # stops would never end.
+        self._begins = threading.Lock()
         self._thread.start()
 
     @property
@@ -236,10 +239,11 @@ class Engine:
 
     def stop(self) -> None:
         """End the loop and the thread. Tasks still running are cancelled."""
-        if self.is_stopped:
-            return
-        self.is_stopped = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        with self._begins:
+            if self.is_stopped:
+                return
+            self.is_stopped = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.is_here:
             self._thread.join(self.STOP_TIMEOUT_S)
 
@@ -257,9 +261,6 @@ class Engine:
             self.loop.close()
 
     def _start(self, coroutine: Coroutine[Any, Any, T], caller: _Caller) -> list[asyncio.Task[T]]:
-        if not self.is_running:
-            coroutine.close()
-            raise RuntimeError("this client is closed" if self.is_stopped else _ELSEWHERE)
         context = copy_context()
         context.run(_caller.set, caller)
         holder: list[asyncio.Task[T]] = []
@@ -269,8 +270,12 @@ class Engine:
             holder.append(task)
             task.add_done_callback(lambda task: _finish(task, caller))
 
-        self.loop.call_soon_threadsafe(start)
-        return holder
+        with self._begins:
+            if self.is_running:
+                self.loop.call_soon_threadsafe(start)
+                return holder
+        coroutine.close()
+        raise RuntimeError("this client is closed" if self.is_stopped else _ELSEWHERE)
 
     def _cancel(self, holder: list[asyncio.Task[Any]]) -> None:
         def cancel() -> None:
