@@ -95,16 +95,18 @@ def test_sizes_of_many_partitions_pause(wide_broker, raw):
     assert pauses(wide_broker, "DescribeLogDirs") - before >= WIDE
 
 
-def fetch_all(raw: RawClient, max_wait_ms: int) -> int:
+def fetch_all(raw: RawClient, max_wait_ms: int, topic: str = "wide", first: int = 0) -> int:
     wanted = [
-        FetchRequest.Partition(partition=n, fetch_offset=0, partition_max_bytes=1000)
+        FetchRequest.Partition(
+            partition=n, fetch_offset=0 if n else first, partition_max_bytes=1000
+        )
         for n in range(WIDE)
     ]
     request = FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=1 << 20,
-        topics=[FetchRequest.Topic(topic="wide", partitions=wanted)],
+        topics=[FetchRequest.Topic(topic=topic, partitions=wanted)],
     )
     return raw.send(request, 11)
 
@@ -118,6 +120,19 @@ def test_a_fetch_of_many_partitions_pauses_and_so_it_does_when_it_is_woken(wide_
         produce(other, "wide", batch(b"woken"))
     (topic,) = raw.receive(1, 11).responses
     assert [each.partition_index for each in topic.partitions if each.records] == [0]
+    assert pauses(wide_broker, "Fetch") - before >= WIDE // 100
+
+
+@pytest.mark.slow
+def test_what_comes_while_a_fetch_pauses_is_in_its_answer(wide_broker, raw):
+    wide_broker.create_topic("busy", WIDE)
+    before = pauses(wide_broker, "Fetch")
+    with RawClient(wide_broker.port) as other:
+        for n in range(20):
+            fetch_all(raw, 30_000, "busy", first=n)
+            produce(other, "busy", batch(b"while it looks"))
+            (topic,) = raw.receive(1, 11).responses
+            assert [p.partition_index for p in topic.partitions if p.records] == [0]
     assert pauses(wide_broker, "Fetch") - before >= WIDE // 100
 
 

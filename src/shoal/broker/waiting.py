@@ -7,7 +7,8 @@ It holds no data; whoever it calls reads the logs afresh.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from shoal.broker.counters import Counters
 from shoal.types import TopicPartition
@@ -55,6 +56,7 @@ class WaitingRoom:
         self._by_partition: dict[TopicPartition, set[Waiter]] = {}
         self._all: set[Waiter] = set()
         self._ready: list[Waiter] = []
+        self._notes: list[set[TopicPartition]] = []
 
     def __len__(self) -> int:
         return len(self._all)
@@ -80,12 +82,24 @@ class WaitingRoom:
         waiter._timer = self._loop.call_later(timeout_ms / 1000.0, waiter.finish)
         return waiter
 
+    @contextmanager
+    def noting(self) -> Iterator[set[TopicPartition]]:
+        """For who looks at many partitions, with pauses: where something happened meanwhile."""
+        notes: set[TopicPartition] = set()
+        self._notes.append(notes)
+        try:
+            yield notes
+        finally:
+            self._notes = [each for each in self._notes if each is not notes]
+
     def arrived(self, topic_partition: TopicPartition, size_bytes: int) -> None:
         """Bytes of this partition became readable.
 
         Whoever has enough is called after this turn of the loop: a request that writes to many
         partitions then wakes a reader once, with all of it.
         """
+        for notes in self._notes:
+            notes.add(topic_partition)
         for waiter in self._by_partition.get(topic_partition, ()):
             if waiter.arrived(size_bytes):
                 if not self._ready:
@@ -99,6 +113,8 @@ class WaitingRoom:
 
     def disturb(self, topic_partition: TopicPartition) -> None:
         """Something other than data happened (deleted, log start moved): look again."""
+        for notes in self._notes:
+            notes.add(topic_partition)
         for waiter in list(self._by_partition.get(topic_partition, ())):
             waiter.finish()
 

@@ -66,7 +66,9 @@ def handle(
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
     attempt = _Attempt(broker, call, request, context)
-    yield from attempt.look()
+    with broker.waiting.noting() as noted:
+        yield from attempt.look()
+    attempt.look_again(noted)
     # Whoever queued behind it while it paused could not wake it: it must not wait now.
     is_in_the_way = call.is_large and call.connection.in_flight > 1
     no_wait = request.max_wait_ms <= 0 or broker.waiting.is_full or is_in_the_way
@@ -128,6 +130,17 @@ class _Attempt:
             self._results.append((wanted, self._read(wanted)))
             if number % _PARTITIONS_AT_ONCE == 0:
                 yield
+
+    def look_again(self, noted: set[TopicPartition]) -> None:
+        """What came while ``look`` paused would wake nobody: nobody waits for it yet."""
+        if noted and not self._failed:
+            watched, self._watched = self._watched, []
+            for index, (wanted, data) in enumerate(self._results):
+                if watched[index] in noted:
+                    self._size -= len(data.records or b"")
+                    self._results[index] = (wanted, self._read(wanted))
+                else:
+                    self._watched.append(watched[index])
 
     def _read(self, wanted: FetchPartition) -> _Data:
         topic = self._broker.topic_of(wanted.topic)
