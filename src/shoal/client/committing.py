@@ -118,7 +118,7 @@ class Committer:
 
     async def _auto_commit(self, offsets: Offsets) -> None:
         try:
-            outcome = await self._attempt(offsets, self._request_deadline())
+            outcome = await self._attempt_all(offsets)
         finally:
             self._auto = None
         if outcome.verdict is CommitVerdict.DONE:
@@ -134,8 +134,12 @@ class Committer:
 
     # --- by the user ---
 
-    async def commit_sync(self, offsets: Offsets, deadline: Deadline) -> None:
+    async def commit_sync(
+        self, offsets: Offsets, deadline: Deadline, *, skips_gone: bool = False
+    ) -> None:
         """Commit and wait; callbacks of earlier asynchronous commits run first.
+
+        ``skips_gone``: a topic that was deleted meanwhile is not waited for.
 
         Raises:
             RequestTimeoutError: not done by ``deadline``, be it only with the earlier ones.
@@ -151,7 +155,9 @@ class Committer:
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
         while True:
             outcome = await self._attempt(offsets, deadline)
-            error = outcome.as_error()
+            if skips_gone:
+                offsets = self._still_there(offsets, outcome)
+            error = outcome.as_error() if offsets else None
             if error is None:
                 break
             pause_s = backoff.next_s()
@@ -191,7 +197,7 @@ class Committer:
         offsets = self._positions.consumed()
         if not offsets:
             return CommitVerdict.DONE
-        outcome = await self._attempt(offsets, self._request_deadline())
+        outcome = await self._attempt_all(offsets)
         if outcome.verdict is CommitVerdict.DONE:
             self._committed(offsets)
         elif outcome.verdict is not CommitVerdict.RETRY:
@@ -231,6 +237,28 @@ class Committer:
                 self._owed.append((_guarded, (on_commit, offsets)))
 
     # --- one attempt ---
+
+    async def _attempt_all(self, offsets: Offsets) -> _Outcome:
+        """One attempt; without the topics that are gone, if there are such."""
+        outcome = await self._attempt(offsets, self._request_deadline())
+        left = self._still_there(offsets, outcome)
+        if len(left) == len(offsets):
+            return outcome
+        if not left:
+            return _Outcome(CommitVerdict.DONE)
+        return await self._attempt(left, self._request_deadline())
+
+    def _still_there(self, offsets: Offsets, outcome: _Outcome) -> Offsets:
+        """Without the partitions that neither the coordinator nor our metadata knows (any more).
+
+        Else a topic that was deleted would hold up the whole group: a member commits before it
+        rejoins, and rejoins because the topic is gone.
+        """
+        if outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return offsets
+        self._cluster.mark_stale()
+        leader_of = self._cluster.metadata.leader_of
+        return {tp: one for tp, one in offsets.items() if leader_of(tp) is not None}
 
     async def _attempt(self, offsets: Offsets, deadline: Deadline) -> _Outcome:
         member = self._membership.member

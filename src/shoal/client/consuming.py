@@ -411,7 +411,7 @@ class ConsumerSession:
             limit = Deadline(deadline.limit(self.config.request_timeout_ms / 1000))
             offsets = self.positions.consumed()
             try:
-                await committer.commit_sync(offsets, limit)
+                await committer.commit_sync(offsets, limit, skips_gone=True)
             except Exception as error:  # noqa: BLE001 - closing goes on, and says so
                 _log_close("the final commit failed", error)
         await self._settle_commits(deadline)
