@@ -258,6 +258,31 @@ def test_an_unknown_command_or_flag_names_the_nearest(shoal: Run) -> None:
     assert "--json" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["group", "watch", "g", "--interval", "inf"],
+        ["fleet", "record", "history", "--every", "1e300"],
+        ["why", "g", "--seconds", "inf"],
+        ["plan", "--example", "deploy", "--watch", "-1"],
+    ],
+)
+def test_a_time_that_nobody_can_wait_is_wrong_usage(shoal: Run, arguments: list[str]) -> None:
+    shown = shoal(*arguments)
+    assert shown.returncode == 2
+    assert f"Invalid value for '{arguments[-2]}'" in shown.stderr
+
+
+def test_the_name_of_a_user_cannot_move_the_cursor(shoal: Run, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    place = ("--data-dir", str(tmp_path))
+    shown = shoal("user", "set", "a\x1b[2Jb", *place, "--password-file", "password")
+    shown.stdout += shoal("user", "list", *place).stdout
+    shown.stdout += shoal("user", "remove", "a\x1b[2Jb", *place).stdout
+    assert "\x1b" not in shown.stdout
+    assert shown.stdout.count("a\\x1b[2Jb") == 3
+
+
 def test_a_line_without_the_separator_is_named(shoal: Run) -> None:
     shoal("topic", "create", "keyed", "-p", "1")
     shown = shoal("produce", "keyed", "-k", ":", stdin="a:1\nno key here\n")

@@ -83,7 +83,9 @@ def report(
 def record(
     target: Target,
     directory: Annotated[Path, typer.Argument(help="Where to keep it; goes on if it is there.")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 30.0,
+    every: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds between looks.")
+    ] = 30.0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks.")] = None,
 ) -> None:
     """Keep the history of all groups, because the cluster forgets it; until Ctrl-C."""

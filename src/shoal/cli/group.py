@@ -242,7 +242,9 @@ def delete(
 def watch(
     target: Target,
     group: GroupId,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds between looks.")
+    ] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line a change.")] = False,
 ) -> None:

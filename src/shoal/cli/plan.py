@@ -74,7 +74,10 @@ def plan_command(
     restart: Annotated[str | None, typer.Option(help="Rolling: static or dynamic.")] = None,
     assignor: Annotated[list[str] | None, typer.Option(help="Only these assignors.")] = None,
     watch: Annotated[
-        float, typer.Option(help="Live: how many seconds to measure bytes/s; 0 leaves them out.")
+        float,
+        typer.Option(
+            min=0, max=86_400, help="Live: how many seconds to measure bytes/s; 0 leaves them out."
+        ),
     ] = 0.0,
     matrix: Annotated[bool, typer.Option(help="Show members by partitions.")] = True,
     as_json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.connecting import text_of
+from shoal.cli.output import printable
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def set_password(
         users.set_password(name, _password(password_file), iterations=iterations)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    typer.echo(f"user {name} can log in with SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN")
+    typer.echo(f"user {printable(name)} can log in with SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN")
 
 
 @app.command("remove")
@@ -65,7 +66,7 @@ def remove(
     """Remove a user. Connections that are open stay open."""
     if not _users(data_dir).remove(name):
         raise ConfigError(f"there is no user {name!r} in {data_dir}")
-    typer.echo(f"user {name} removed")
+    typer.echo(f"user {printable(name)} removed")
 
 
 @app.command("list")
@@ -83,7 +84,7 @@ def list_users(data_dir: DataDir = "shoal-data", json: AsJson = False) -> None:
         typer.echo("no users")
     for name, mechanisms in rows.items():
         shown = ", ".join(f"{m} ({i} iterations)" for m, i in mechanisms.items())
-        typer.echo(f"{name}\t{shown}")
+        typer.echo(f"{printable(name)}\t{shown}")
 
 
 def _password(password_file: str | None) -> str:

@@ -35,7 +35,7 @@ REBALANCES_SHOWN = 5
 def why(
     target: Target,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
-    seconds: Annotated[float, typer.Option(min=0.5, help="How long to look.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.5, max=86_400, help="How long to look.")] = 5.0,
     hours: Annotated[
         float, typer.Option(min=0.1, help="How far back to look for rebalances.")
     ] = 24.0,
