@@ -172,3 +172,28 @@ def test_every_option_of_the_spark_source_and_sink_is_described() -> None:
     for option in (*_SOURCE_NAMES, *_SINK_NAMES):
         start = "fetchOffset." if option.startswith("fetchOffset.") else option
         assert start in described, option
+
+
+def test_every_file_that_is_shown_is_one_that_is_taken() -> None:
+    """A file of settings is the broker's, or it holds profiles of the command line."""
+    import tomllib
+
+    from shoal.broker.config import from_toml
+    from shoal.cli.connecting import _FROM_PROFILE
+
+    shown = [match for page in PAGES for match in BLOCK.finditer(page.read_text())]
+    files = [match["code"] for match in shown if match["kind"] == "toml"]
+    assert files
+    for text in files:
+        found = tomllib.loads(text)
+        if "listener" in found or "data_dir" in found:
+            from_toml(text)
+        else:
+            assert all(set(profile) <= set(_FROM_PROFILE) for profile in found.values()), text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_block_says_what_it_is_in(page: Path) -> None:
+    """One without a language would not be run, and nobody would notice."""
+    fences = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)
+    assert all(opening for opening in fences[::2]), name(page)
