@@ -165,6 +165,7 @@ class RangeReader:
                 self._engine.call(stream.close())
 
     def close(self) -> None:
+        """Close the connections. May be repeated."""
         if self._engine.is_running:
             try:
                 self._engine.call(self._cluster.close())

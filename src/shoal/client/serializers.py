@@ -30,6 +30,8 @@ def _number(layout: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]
             raise ValueError(f"{len(data)} bytes instead of {packer.size}")
         return packer.unpack(data)[0]
 
+    serialize.__doc__ = f"A number as {packer.size} bytes, big-endian."
+    deserialize.__doc__ = f"A number from {packer.size} bytes, big-endian."
     return serialize, deserialize
 
 
@@ -42,6 +44,7 @@ serialize_double, deserialize_double = _number(">d")
 
 
 def serialize_bytes(value: bytes) -> bytes:
+    """Bytes as they are, from anything that holds bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError(f"bytes, not {type(value).__name__}")  # of a number, bytes() makes zeros
     return bytes(value)
@@ -52,10 +55,12 @@ def deserialize_bytes(data: bytes) -> bytes:
 
 
 def serialize_str(value: str) -> bytes:
+    """UTF-8."""
     return value.encode()
 
 
 def deserialize_str(data: bytes) -> str:
+    """UTF-8."""
     return data.decode()
 
 
@@ -69,6 +74,7 @@ def deserialize_uuid(data: bytes) -> uuid.UUID:
 
 
 def serialize_json(value: Any) -> bytes:
+    """Compact JSON in UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -180,12 +180,14 @@ class Broker:
 
     @property
     def port(self) -> int:
+        """The port of the first listener; a restart keeps it."""
         port = self.live.listeners[0].port
         assert isinstance(port, int)
         return port
 
     @property
     def data_dir(self) -> Path:
+        """Where the log lies, for ``shoal log`` and the option ``logDir``."""
         assert self._directory is not None, "the broker was never started"
         return self._directory
 
@@ -238,6 +240,7 @@ class Broker:
         self._add(Fault(_api_name(api), times, drop=True, after=after))
 
     def clear_faults(self) -> None:
+        """Take back the faults that have not happened yet."""
         self._on_loop(lambda: self._plan().clear())
 
     def cut_connections(self) -> None:
