@@ -168,7 +168,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 def test_the_example_of_the_docs_can_be_read_and_its_pictures_are_there() -> None:
     docs = Path(__file__).parents[2] / "docs"
     page = (docs / "lab.md").read_text()
-    example = page.split("```yaml\n")[1].split("```")[0]
+    example = page.split("<<'END'\n")[1].split("\nEND\n")[0]
     assert len(parse(example).events) == 3
     pictures = re.findall(r"\((pictures/lab-[\w-]+\.svg)\)", page)
     assert len(pictures) >= 9
