@@ -283,8 +283,13 @@ class AsyncConsumer:
     async def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return await self._call(self._session.wakeups.interruptible(work))
-        finally:
+        except Exception:
             close_unstarted(work)
+            raise
+        except BaseException:
+            # Cancelled: see Consumer._blocking.
+            self._engine.post(self._engine.loop.call_soon, close_unstarted, work)
+            raise
 
     async def _drive(self, steps: Steps[T]) -> T | None:
         # What is buffered is taken without waiting; the other tasks of the loop want to run too.

@@ -323,8 +323,14 @@ class Consumer:
     def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return self._call(self._session.wakeups.interruptible(work))
-        finally:
+        except Exception:
             close_unstarted(work)
+            raise
+        except BaseException:
+            # Ctrl-C: the engine may be about to begin it, and must find it whole. One turn of its
+            # loop later it has begun, or never will.
+            self._engine.post(self._engine.loop.call_soon, close_unstarted, work)
+            raise
 
     def _drive(self, steps: Steps[T]) -> T | None:
         while True:
