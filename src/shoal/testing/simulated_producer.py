@@ -96,10 +96,17 @@ class _VirtualProducer(Producer):
         for callback in callbacks:
             callback()
 
-    async def know(self, topic: str) -> None:
-        """What ``send`` would wait for."""
-        if not self._partition_counts.get(topic):
-            self._partition_counts[topic] = await self._look_up(topic)
+    async def know(self, topic: str, partitions: int = 1) -> None:
+        """What ``send`` would wait for: that there are so many."""
+        for anew in (False, True):
+            if self._partition_counts.get(topic, 0) < partitions:
+                self._partition_counts[topic] = await self._look_up(topic, anew=anew)
+
+    async def know_all(self, topics: dict[str, int]) -> None:
+        """Those of several topics at once: a refresh may let go of one that nobody writes to."""
+        while any(self._partition_counts.get(name, 0) < n for name, n in topics.items()):
+            for topic, count in topics.items():
+                await self.know(topic, count)
 
     def forget(self, topic: str) -> None:
         self._partition_counts.pop(topic, None)
@@ -285,10 +292,10 @@ class SimulatedProducer:
         left = [TopicPartition(name, n) for name, count in topics.items() for n in range(count)]
         for topic in topics:
             producer.forget(topic)
-            await producer.know(topic)
         error: Exception | None = None
         # Who is in a great hurry may need more than one attempt to be heard at all.
         for _ in range(_GOODBYES):
+            await producer.know_all(topics)
             futures = {tp: self._send(producer, tp.topic, None, tp.partition) for tp in left}
             await producer.flush_here()
             left = [tp for tp, each in futures.items() if each.exception(0) is not None]
