@@ -74,8 +74,8 @@ class Sticky:
             self._current[topic] = (partition + step) % partition_count
 
     def leaders_known(self, led: Mapping[str, Sequence[int]]) -> None:
-        """Topics in which partitions lack a leader, and those which do not: only these are taken,
-        what were sent to the others would wait."""
+        """Topics in which partitions lack a leader, and those which do not: only these are taken;
+        what is sent to the others would wait."""
         self._led = led
         for topic, numbers in led.items():
             if numbers and self._current.get(topic) not in numbers:
