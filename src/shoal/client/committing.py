@@ -82,7 +82,7 @@ class Committer:
         self._membership = membership
         self._on_change = on_change
         self._owed: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._order = asyncio.Lock()
         self._auto_at = 0.0
         self._auto: asyncio.Task[None] | None = None
@@ -213,10 +213,9 @@ class Committer:
 
     async def give_up(self) -> None:
         """Nobody waits for the commits under way any more; their callbacks hear of that."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in list(self._tasks):  # one by one: callbacks run in the order of their commits
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
 
     # --- callbacks ---
 
@@ -312,8 +311,8 @@ class Committer:
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
 
