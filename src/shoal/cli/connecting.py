@@ -183,14 +183,14 @@ def resolve(
     chosen |= {name: value for name, value in flags.items() if value is not None}
     chosen.setdefault("bootstrap_servers", DEFAULT_SERVERS)
     if password_file is not None:
-        chosen["sasl_password"] = text_of(password_file).rstrip("\n")
+        chosen["sasl_password"] = utf8_text(password_file).rstrip("\n")
     if str(chosen.get("security_protocol", "")).startswith("SASL_"):
         chosen.setdefault("sasl_password", None)
         chosen["sasl_password"] = chosen["sasl_password"] or _prompt(chosen.get("sasl_username"))
     return chosen
 
 
-def text_of(path: str | Path) -> str:
+def utf8_text(path: str | Path) -> str:
     """A text file the user named, which is UTF-8 whatever the locale is."""
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ def _profile(name: str | None) -> dict[str, Any]:
         return {}
     path = profiles_file()
     try:
-        found = tomllib.loads(text_of(path))
+        found = tomllib.loads(utf8_text(path))
     except FileNotFoundError:
         raise ConfigError(f"there is no profile file {path}; create it with [{name}]") from None
     except tomllib.TOMLDecodeError as error:

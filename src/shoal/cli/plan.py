@@ -32,7 +32,7 @@ from shoal.assign.plan import (
 )
 from shoal.assign.plan_document import EXAMPLES, DocumentError, read
 from shoal.assign.plan_picture import LEGEND, as_json, columns, matrix_lines, picture
-from shoal.cli.connecting import Target, for_cluster, text_of
+from shoal.cli.connecting import Target, for_cluster, utf8_text
 from shoal.cli.output import print_json, print_table, printable
 from shoal.errors import ConfigError
 from shoal.types import TopicPartition
@@ -133,7 +133,7 @@ def _named(file: Path) -> str:
 
 
 def _parsed(file: Path) -> object:
-    text = sys.stdin.read() if file == _STDIN else text_of(file)
+    text = sys.stdin.read() if file == _STDIN else utf8_text(file)
     if file.suffix == ".json":
         try:
             return json.loads(text)

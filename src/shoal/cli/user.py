@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.connecting import text_of
+from shoal.cli.connecting import utf8_text
 from shoal.cli.output import printable
 from shoal.errors import ConfigError
 
@@ -91,5 +91,5 @@ def _password(password_file: str | None) -> str:
     if password_file == "-":  # noqa: S105  (a file name)
         return sys.stdin.readline().rstrip("\n")
     if password_file is not None:
-        return text_of(password_file).rstrip("\n")
+        return utf8_text(password_file).rstrip("\n")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
