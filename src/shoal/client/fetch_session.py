@@ -48,11 +48,11 @@ class FetchSession(Generic[P]):
             self._known = dict(wanted)
             return SessionRequest(self._session_id, self._epoch, dict(wanted), {})
         changed = {tp: want for tp, want in wanted.items() if self._known.get(tp) != want}
-        gone = {
-            tp: was
-            for tp, was in self._known.items()
-            if tp not in wanted or self._replaces(was, wanted[tp])
-        }
+        gone = {tp: was for tp, was in self._known.items() if tp not in wanted}
+        for tp, want in changed.items():
+            was = self._known.get(tp)
+            if was is not None and self._replaces(was, want):
+                gone[tp] = was
         self._known = dict(wanted)
         return SessionRequest(self._session_id, self._epoch, changed, gone)
 
