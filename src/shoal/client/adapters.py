@@ -111,7 +111,9 @@ def for_aiokafka(assignor: AssignorLike) -> Any:
     if RebalanceProtocol.EAGER not in ours.supported_protocols:
         raise ValueError(f"{ours.name!r} is cooperative only; aiokafka only knows eager groups")
     if RebalanceProtocol.COOPERATIVE in ours.supported_protocols:
-        raise ValueError(f"{ours.name!r} is for cooperative groups; aiokafka only knows eager ones")
+        raise ValueError(
+            f"{ours.name!r} is for cooperative groups; aiokafka only knows eager ones: use 'sticky'"
+        )
     return _ForAiokafka(ours)
 
 

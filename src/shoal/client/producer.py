@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 # As large as brokers accept by default (max.message.bytes), with room for the header.
 _ARROW_BATCH_BYTES = 1_000_000
-_NO_TIME_MS = 2**63
+_TIMESTAMP_END_MS = 2**63
 
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
@@ -177,7 +177,7 @@ class Producer:
             timestamp_ms = time.time_ns() // 1_000_000
         elif not isinstance(timestamp_ms, int):
             raise TypeError(f"send(): timestamp_ms must be an int, not {timestamp_ms!r}")
-        elif not 0 <= timestamp_ms < _NO_TIME_MS:
+        elif not 0 <= timestamp_ms < _TIMESTAMP_END_MS:
             when = "before 1970" if timestamp_ms < 0 else "too far ahead"
             raise ValueError(f"timestamp_ms={timestamp_ms} is {when}")
         if on_delivery is not None and not callable(on_delivery):
