@@ -52,8 +52,9 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
 ) -> None:
     """Lag and rebalances of all groups: how far behind, why they rebalanced, what moved."""
+    from shoal.records.arrow import need_arrow
     from shoal.spark.history.report import make_report
-    from shoal.spark.history.sources import ClusterSource, directory_source, need_arrow
+    from shoal.spark.history.sources import ClusterSource, directory_source
 
     need_arrow()
     _check_picture(draw)

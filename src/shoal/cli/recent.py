@@ -64,8 +64,8 @@ def recent_rebalances(
 ) -> Sequence[dict[str, Any]] | None:
     """Rebalances since a time, the oldest first; None where they cannot be known."""
     try:
+        from shoal.records.arrow import need_arrow
         from shoal.spark.history.report import make_report
-        from shoal.spark.history.sources import need_arrow
 
         need_arrow()
         source = GroupTail(admin, settings, group_id)

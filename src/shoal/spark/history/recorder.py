@@ -31,13 +31,9 @@ from shoal.errors import (
     RetriableError,
     ShoalError,
 )
+from shoal.records.arrow import need_arrow
 from shoal.spark.history import merging, writing
-from shoal.spark.history.sources import (
-    ENDS_DIRECTORY,
-    RECORDS_DIRECTORY,
-    ClusterSource,
-    need_arrow,
-)
+from shoal.spark.history.sources import ENDS_DIRECTORY, RECORDS_DIRECTORY, ClusterSource
 from shoal.spark.history.tables import schema
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal.errors import ConfigError
-from shoal.records.arrow import need_arrow as need_arrow
 from shoal.spark.history import merging
 from shoal.spark.history.tables import TOPIC, names, schema
 from shoal.spark.stock import INTERNAL
