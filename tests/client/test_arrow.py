@@ -424,3 +424,11 @@ def test_a_row_from_before_1970_is_refused_before_anything_is_sent(producer, adm
     tp = TopicPartition(topic, 0)
     assert admin.list_offsets({tp: "latest"})[tp].offset == 0
     assert sent(producer, topic, {"value": ["v"], "timestamp": times.slice(2)}) == [0]
+
+
+def test_two_columns_of_one_name_are_refused(producer, topic):
+    column = pa.array([b"v"])
+    for names in (["value", "value"], ["value", "timestamp", "timestamp"], ["value", "p", "p"]):
+        table = pa.Table.from_arrays([column] * len(names), names=names)
+        with pytest.raises(ValueError, match=f"2 columns are called '{names[-1]}'"):
+            producer.send_arrow(topic, table, partition="p" if "p" in names else None)

@@ -149,3 +149,16 @@ def test_a_repr_shows_what_was_set_and_no_secret():
     assert "group_id='g'" in repr(config)
     assert "hush" not in repr(config)
     assert "fetch_max_bytes" not in repr(config)
+
+
+def test_what_a_java_programs_file_names_is_refused_with_advice():
+    java = "org.apache.kafka.common.serialization.StringDeserializer"
+    for properties, said in (
+        ({"value.deserializer": java}, "not str; take one of shoal.client.serializers, or your"),
+        ({"interceptor.classes": "com.example.Audit"}, "'com.example.Audit', which is no object"),
+        ({"group.protocol": "consumer"}, "'group.protocol' is not there: groups are classic ones"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            ConsumerConfig.from_properties(properties)
+    with pytest.raises(ConfigError, match="there are no transactions yet"):
+        ProducerConfig.from_properties({"transactional.id": "orders"})

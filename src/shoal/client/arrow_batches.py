@@ -69,10 +69,8 @@ def columns_of(
     names = batch.schema.names
 
     def column(name: str | None, *, needed: bool) -> Any | None:
-        if name is not None and name in names:
-            return batch.column(name)
-        if needed:
-            raise ValueError(_missing(name, names))
+        if name is not None and (needed or name in names):
+            return _only_column(batch, name)
         return None
 
     numbers = column(partition, needed=True) if isinstance(partition, str) else None
@@ -98,9 +96,7 @@ def outermost(data: pa.RecordBatch | pa.Table, partition: int | str | None) -> l
 
     if not isinstance(partition, str):
         return [] if partition is None else [partition]
-    if partition not in data.schema.names:
-        raise ValueError(_missing(partition, data.schema.names))
-    column = data.column(partition)
+    column = _only_column(data, partition)
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise TypeError(f"partitions are whole numbers; {partition!r} holds {column.type}")
     ends = pc.min_max(column.cast(pa.int64())).as_py().values()
@@ -118,15 +114,24 @@ def need_times(data: pa.RecordBatch | pa.Table) -> None:
 
     if "timestamp" not in data.schema.names:
         return
-    column = data.column("timestamp")
+    column = _only_column(data, "timestamp")
     if pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
         first = pc.min(column.cast(pa.int64())).as_py()
         if first is not None and first < 0:
             raise ValueError(f"the timestamp {pc.min(column)} is before 1970")
 
 
-def _missing(name: str | None, names: list[str]) -> str:
-    return f"no column {name!r}; there are {', '.join(names)}"
+def _only_column(data: pa.RecordBatch | pa.Table, name: str) -> Any:
+    """The column of this name.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    names = data.schema.names
+    if names.count(name) == 1:
+        return data.column(name)
+    many = f"{names.count(name)} columns are called" if name in names else "no column"
+    raise ValueError(f"{many} {name!r}; there are {', '.join(names)}")
 
 
 def encoded(

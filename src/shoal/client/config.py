@@ -255,6 +255,12 @@ class ConsumerConfig(ConnectionConfig):
             raise ConfigError("group_id is empty; name a group, or leave it out")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
+        for one in self.interceptors:
+            if not any(hasattr(one, call) for call in ("on_consume", "on_commit", "close")):
+                raise ConfigError(
+                    f"interceptors has {one!r}, which is no object with on_consume(records), "
+                    "on_commit(offsets) or close()"
+                )
         if not self.assignors:
             raise ConfigError('assignors is empty; the default is ("range", "cooperative-sticky")')
 
@@ -401,7 +407,10 @@ def _check_type(name: str, value: Any, annotation: str) -> None:
     wanted, fits = _TYPES[kind]
     if not fits(value):
         shown = "***" if "password" in name else repr(value)
-        raise ConfigError(f"{name}={shown} must be {wanted}, not {type(value).__name__}")
+        # A properties file of a Java program names Java's classes.
+        is_class = "serializer" in name and isinstance(value, str)
+        hint = "; take one of shoal.client.serializers, or your own" if is_class else ""
+        raise ConfigError(f"{name}={shown} must be {wanted}, not {type(value).__name__}{hint}")
     if annotation == "int" and value < 0:
         raise ConfigError(f"{name}={value!r} must be a whole number of at least 0")
 
@@ -416,7 +425,16 @@ def _address(entry: str) -> tuple[str, int]:
     return host, int(port)
 
 
+# Of Kafka's, so nobody has mistyped them.
+_NOT_YET = {
+    "group.protocol": "groups are classic ones; leave it out",
+    "transactional.id": "there are no transactions yet",
+}
+
+
 def _unknown(name: str, known: list[str], owner: str) -> str:
+    if (why := _NOT_YET.get(name.replace("_", "."))) is not None:
+        return f"setting {name!r} is not there: {why}"
     advice = did_you_mean(name, known, f"; {owner} lists the settings there are")
     return f"unknown setting {name!r}{advice}"
 
