@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from shoal._version import __version__
 
 if TYPE_CHECKING:
+    from shoal.assign.model import Assignor
+    from shoal.assign.server_spec import GroupSpec, ServerAssignor
     from shoal.client.admin import Admin
+    from shoal.client.async_admin import AsyncAdmin
     from shoal.client.async_consumer import AsyncConsumer
+    from shoal.client.async_producer import AsyncProducer
     from shoal.client.config import ConsumerConfig, ProducerConfig
     from shoal.client.consumer import Consumer
-    from shoal.client.listening import RebalanceListener
+    from shoal.client.listeners import RebalanceListener
     from shoal.client.polling import Records
     from shoal.client.producer import Producer
     from shoal.client.ranges import RangeReader
@@ -34,12 +38,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "shoal.client.admin",
+    "Assignor": "shoal.assign.model",
+    "AsyncAdmin": "shoal.client.async_admin",
     "AsyncConsumer": "shoal.client.async_consumer",
+    "AsyncProducer": "shoal.client.async_producer",
     "BrokerError": "shoal.errors",
     "Consumer": "shoal.client.consumer",
     "ConsumerConfig": "shoal.client.config",
     "ConsumerGroupMetadata": "shoal.types",
     "ErrorCode": "shoal.errors",
+    "GroupSpec": "shoal.assign.server_spec",
     "Node": "shoal.types",
     "OffsetAndMetadata": "shoal.types",
     "OffsetAndTimestamp": "shoal.types",
@@ -47,10 +55,11 @@ _HOMES = {
     "Producer": "shoal.client.producer",
     "ProducerConfig": "shoal.client.config",
     "RangeReader": "shoal.client.ranges",
-    "RebalanceListener": "shoal.client.listening",
+    "RebalanceListener": "shoal.client.listeners",
     "Record": "shoal.types",
     "RecordMetadata": "shoal.types",
     "Records": "shoal.client.polling",
+    "ServerAssignor": "shoal.assign.server_spec",
     "ShoalError": "shoal.errors",
     "TimestampType": "shoal.types",
     "TopicPartition": "shoal.types",
@@ -58,12 +67,16 @@ _HOMES = {
 
 __all__ = [
     "Admin",
+    "Assignor",
+    "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncProducer",
     "BrokerError",
     "Consumer",
     "ConsumerConfig",
     "ConsumerGroupMetadata",
     "ErrorCode",
+    "GroupSpec",
     "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -75,6 +88,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "Records",
+    "ServerAssignor",
     "ShoalError",
     "TimestampType",
     "TopicPartition",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final, Literal
 
-from shoal.errors import ConfigError
+from shoal.errors import missing_extra
 
 # Colours that stay apart for readers who see red and green alike (after Okabe and Ito).
 COLORS: Final = (
@@ -58,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Label:
     x: float
     y: float
     text: str
@@ -73,7 +73,7 @@ class Canvas:
 
     width: float
     height: float
-    shapes: list[Rectangle | Line | Text] = field(default_factory=list)
+    shapes: list[Rectangle | Line | Label] = field(default_factory=list)
 
     def rectangle(
         self, x: float, y: float, width: float, height: float, fill: str, *, title: str = ""
@@ -103,7 +103,7 @@ class Canvas:
         anchor: Anchor = "start",
     ) -> None:
         """Text whose base line starts (or is centred, or ends) at ``x, y``."""
-        self.shapes.append(Text(x, y, text, size, color, anchor))
+        self.shapes.append(Label(x, y, text, size, color, anchor))
 
     def to_svg(self) -> str:
         """The picture as an SVG document."""
@@ -126,7 +126,7 @@ class Canvas:
         try:
             from PIL import Image, ImageDraw
         except ImportError:
-            raise ConfigError("PNG files need Pillow: pip install 'shoal[draw]'") from None
+            raise missing_extra("Pillow, which writes PNG files,", "draw") from None
         image = Image.new("RGB", (int(self.width * scale), int(self.height * scale)), PAPER)
         pen = ImageDraw.Draw(image)
         for shape in self.shapes:
@@ -136,7 +136,7 @@ class Canvas:
         return out.getvalue()
 
 
-def _svg(shape: Rectangle | Line | Text) -> str:
+def _svg(shape: Rectangle | Line | Label) -> str:
     if isinstance(shape, Rectangle):
         title = f"<title>{escape(shape.title)}</title>" if shape.title else ""
         return (
@@ -156,7 +156,7 @@ def _svg(shape: Rectangle | Line | Text) -> str:
     )
 
 
-def _paint(pen: Any, shape: Rectangle | Line | Text, scale: float) -> None:
+def _paint(pen: Any, shape: Rectangle | Line | Label, scale: float) -> None:
     from PIL import ImageFont
 
     if isinstance(shape, Rectangle):

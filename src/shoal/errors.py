@@ -13,6 +13,11 @@ It becomes an exception only at the client's public edge, by ``error_for(code)``
     │   └── AuthenticationError           the credentials were refused
     ├── ConnectionFailedError             no broker answered; also a ConnectionError
     ├── RequestTimeoutError               no answer in time; also a TimeoutError
+    ├── TransactionAbortableError         abort_transaction(), then begin again
+    ├── TransactionFatalError             no transaction is possible any more: close the producer
+    │   └── ProducerFencedError           a newer producer has the same transactional_id
+    ├── PartlySentError                   send_many: some records were not stored; says which
+    ├── ProcessingError                   process: records failed for good; says which and why
     ├── WakeupError                       ``wakeup()`` was called from another thread
     ├── NoOffsetForPartitionError         nothing committed and auto_offset_reset="none"
     ├── OffsetOutOfRangeError             position outside the log and auto_offset_reset="none"
@@ -31,16 +36,17 @@ It becomes an exception only at the client's public edge, by ``error_for(code)``
     │   └── DataDirectoryInUseError       another process holds the directory
     └── ConfigError                       a setting is unknown or wrong; also ValueError
 
-Mistakes of the caller are plain ``ValueError`` and ``TypeError``, raised at once.
+Mistakes of the caller are plain ``ValueError`` and ``TypeError``, raised at once. All of them can
+be pickled and come back with the same text and attributes.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from shoal.types import TopicPartition
 
@@ -98,7 +104,7 @@ class ErrorCode(IntEnum):
     INVALID_GROUP_ID = 24, _F, "the group id is not allowed"
     UNKNOWN_MEMBER_ID = 25, _F, "the coordinator does not know this member"
     INVALID_SESSION_TIMEOUT = 26, _F, "the session timeout lies outside the broker's bounds"
-    REBALANCE_IN_PROGRESS = 27, _F, "the group is rebalancing; rejoin"
+    REBALANCE_IN_PROGRESS = 27, _F, "the group is rebalancing"
     INVALID_COMMIT_OFFSET_SIZE = 28, _F, "the committed data is too large"
     TOPIC_AUTHORIZATION_FAILED = 29, _F, "no right to use the topic"
     GROUP_AUTHORIZATION_FAILED = 30, _F, "no right to use the group"
@@ -148,7 +154,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, _R, "the client's leader epoch is older than the broker's"
     UNKNOWN_LEADER_EPOCH = 75, _R, "the client's leader epoch is newer than the broker's"
     UNSUPPORTED_COMPRESSION_TYPE = 76, _F, "the client does not support that compression"
-    STALE_BROKER_EPOCH = 77, _F, "the broker registered anew"
+    STALE_BROKER_EPOCH = 77, _F, "the broker registered again"
     OFFSET_NOT_AVAILABLE = 78, _R, "the new leader's high watermark has not caught up"
     MEMBER_ID_REQUIRED = 79, _F, "join again with the member id in this answer"
     PREFERRED_LEADER_NOT_AVAILABLE = 80, _R, "the preferred leader is not available"
@@ -214,6 +220,15 @@ _BY_CODE = {int(member): member for member in ErrorCode}
 class ShoalError(Exception):
     """Root of everything Shoal raises for reasons outside the caller's code."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with ``args``, which is the text, not what the text was made
+        # of: an error that cannot be unpickled hangs a multiprocessing.Pool, and Spark loses it.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[ShoalError], arguments: tuple[Any, ...]) -> ShoalError:
+    return kind.__new__(kind, *arguments)
+
 
 class BrokerError(ShoalError):
     """A broker answered with an error code."""
@@ -266,6 +281,79 @@ class ConnectionFailedError(ShoalError, ConnectionError):
 
 class RequestTimeoutError(ShoalError, TimeoutError):
     """No answer came in time."""
+
+
+class TransactionAbortableError(ShoalError):
+    """The transaction cannot be committed: ``abort_transaction``, then begin again.
+
+    ``code`` is the broker's, if it was a broker that said so.
+    """
+
+    def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
+        self.reason = reason
+        self.code = code
+        super().__init__(f"{reason}; abort_transaction(), then begin a new one")
+
+
+class TransactionFatalError(ShoalError):
+    """This producer can have no more transactions: close it.
+
+    ``code`` is the broker's, if it was a broker that said so.
+    """
+
+    advice = "close this producer"
+
+    def __init__(self, reason: str, code: ErrorCode | None = None) -> None:
+        self.reason = reason
+        self.code = code
+        advice = self.advice
+        if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            advice = (
+                "make the producer again with a transaction_timeout_ms of at most the broker's "
+                "transaction.max.timeout.ms (900000 by default)"
+            )
+        super().__init__(f"{reason}; {advice}")
+
+
+class ProducerFencedError(TransactionFatalError):
+    """Another producer took over this ``transactional_id``, or a transaction lasted too long."""
+
+    advice = (
+        "another producer has this transactional_id now, or the transaction lasted longer than "
+        "transaction_timeout_ms: close this producer"
+    )
+
+
+class PartlySentError(ShoalError):
+    """Some of the records given to one call were not stored.
+
+    ``outcomes`` has, for each record in its place, where it was stored or the exception.
+    """
+
+    def __init__(self, outcomes: Sequence[object]) -> None:
+        self.outcomes = list(outcomes)
+        failed = [n for n, one in enumerate(self.outcomes) if isinstance(one, BaseException)]
+        shown = ", ".join(str(n) for n in failed[:10]) + (", …" if len(failed) > 10 else "")
+        first = f": {self.outcomes[failed[0]]}" if failed else ""
+        super().__init__(
+            f"{len(failed)} of {len(self.outcomes)} records were not stored, number {shown}{first}"
+        )
+
+
+class ProcessingError(ShoalError):
+    """Handlers gave up on records. ``failures`` has each with its exception.
+
+    None of them is committed: they come again, with all that lies behind them in their partition.
+    """
+
+    def __init__(self, failures: Sequence[tuple[Any, Exception]]) -> None:
+        self.failures = list(failures)
+        told = "; ".join(
+            f"{one.topic}-{one.partition} offset {one.offset}: {type(error).__name__}: {error}"
+            for one, error in self.failures[:5]
+        )
+        rest = f"; and {len(self.failures) - 5} more" if len(self.failures) > 5 else ""
+        super().__init__(f"{told}{rest}; mend the handler, or give process() a dead_letter_topic")
 
 
 class WakeupError(ShoalError):
@@ -445,3 +533,37 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
     near = get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 member``, ``1,200 members``: a number and what it counts, for people."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def missing_extra(what: str, extra: str) -> ConfigError:
+    """The error for a package that is not there and comes with one of Shoal's extras."""
+    return ConfigError(f"{what} is not installed; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """How to add an extra to the Shoal that is installed: to this clone, or to this wheel.
+
+    Never by name from a package index: nobody can promise what is called ``shoal`` there.
+    """
+    import json  # a program that lacks nothing need not pay for these
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        read = distribution("shoal").read_text
+        origin = json.loads(read("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    place = urlsplit(origin.get("url", ""))
+    if place.scheme == "file":
+        flag = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {flag}'{unquote(place.path)}[{extra}]'"
+    return (
+        f"pip install -e '.[{extra}]' (in a clone of Shoal), or "
+        f"pip install 'shoal-VERSION-TAGS.whl[{extra}]' (with the name of your wheel)"
+    )

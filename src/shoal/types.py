@@ -119,3 +119,16 @@ class ConsumerGroupMetadata:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction of which all is stored but how it ends: what it takes to end it.
+
+    ``is_v2``: it was begun in the protocol of ``transaction.version`` 2, and ends in it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_v2: bool
