@@ -38,8 +38,8 @@ static void encode(const uint8_t *arena, const Layout *l, int64_t rows, int64_t 
         if (count == 0) capacity = cuts[0].size;
         if (count > 0) { /* what was written must read */
             int64_t size = cuts[count - 1].position + cuts[count - 1].size;
-            Chunk chunk = {out, size, 0, INT64_MAX, 0};
-            if (shoal_scan(&chunk, 1, NULL, 0, NULL, seen) != count) abort();
+            Chunk chunk = {.data = out, .size = size, .end_offset = INT64_MAX};
+            if (shoal_scan(&chunk, 1, NULL, 0, 0, NULL, seen) != count) abort();
         }
         free(out);
         if (count < 0) break; /* timestamps too far apart */
@@ -62,12 +62,23 @@ static void lengths(const Sizes *sizes)
 
 static void run(const uint8_t *data, int64_t size, int64_t check_crc)
 {
-    Chunk chunk = {data, size, 0, INT64_MAX, 7};
+    Chunk chunk = {.data = data, .size = size, .end_offset = INT64_MAX, .partition = 7};
+    Aborted *aborted = exactly(3 * (int64_t)sizeof(Aborted));
+    int64_t first = size < HEADER_SIZE ? 0 : get64(data + 43);
+    aborted[0] = (Aborted){first, INT64_MIN}; /* its producer twice, and nobody */
+    aborted[1] = (Aborted){first, 1};
+    aborted[2] = (Aborted){-2, INT64_MAX};
     int64_t seen[3];
-    int64_t count = shoal_scan(&chunk, 1, NULL, 0, NULL, seen), bound = seen[0];
+    Facts facts;
+    shoal_vet(data, size, NULL, 0, &facts); /* as one batch, and as an inflated body */
+    if (size >= HEADER_SIZE) {
+        shoal_vet(data, HEADER_SIZE, data + HEADER_SIZE, size - HEADER_SIZE, &facts);
+    }
+    int64_t count = shoal_scan(&chunk, 1, NULL, 0, 0, NULL, seen), bound = seen[0];
     Batch *batches = exactly(count * (int64_t)sizeof(Batch));
     Sizes sizes = {.index = exactly(bound * (int64_t)sizeof(Row)), .index_size = bound};
-    count = shoal_scan(&chunk, 1, batches, check_crc, &sizes, seen);
+    if (!check_crc) chunk.aborted = aborted, chunk.aborted_count = 3;
+    count = shoal_scan(&chunk, 1, batches, count, check_crc, &sizes, seen);
     int64_t good = shoal_measure(batches, count, &sizes);
     if (!(seen[0] & CODEC) && good != count) abort(); /* it was measured before */
     count = good;
@@ -94,6 +105,7 @@ static void run(const uint8_t *data, int64_t size, int64_t check_crc)
     }
     free(sizes.index);
     free(batches);
+    free(aborted);
 }
 
 int main(int argc, char **argv)

@@ -23,6 +23,7 @@ from shoal.records.batch import (
     read_body,
     read_header,
     seal,
+    set_max_timestamp,
 )
 from shoal.types import TimestampType
 from tests.records.generate import Sample, each_kernel, plain, samples, using
@@ -169,8 +170,8 @@ def test_a_torn_old_message_is_only_too_short() -> None:
         (bytes(200), "length 0 is impossible"),
         (with_field(">i", 8, -1), "length -1 is impossible"),
         (with_field(">i", 8, 48), "length 48 is impossible"),
-        (with_field(">b", 16, 3), "magic 3 is no batch format"),
-        (with_field(">b", 16, -1), "magic -1 is no batch format"),
+        (with_field(">b", 16, 3), "magic 3 is not a batch format"),
+        (with_field(">b", 16, -1), "magic -1 is not a batch format"),
         (with_field(">i", 57, -1), "-1 records do not fit"),
         (with_field(">i", 57, 2), "2 records do not fit"),
         (with_field(">i", 23, -1), "last delta -1"),
@@ -205,6 +206,13 @@ def test_headers_are_found_one_after_the_other() -> None:
     assert next_offset(data, 0) == 12
     assert next_offset(data, 50) == 50
     assert next_offset(b"", 7) == 7
+
+
+def test_a_fetch_goes_on_behind_the_batch_and_not_behind_its_last_record() -> None:
+    # Compaction took the offsets 11 and 14 to 19.
+    records = [(b"k", b"", (), 0)] * 3
+    data = encode_batch(records, base_offset=10, offsets=[10, 12, 13], last_offset=19)
+    assert next_offset(data, 10) == 20
 
 
 def test_a_cut_anywhere_leaves_the_whole_batches_before_it() -> None:
@@ -311,6 +319,15 @@ def test_log_append_time_is_set_with_a_new_checksum(sample: Sample, now_ms: int)
     records = decode_batch(data)
     assert {record.timestamp_ms for record in records} == {now_ms}
     assert [(record.key, record.value) for record in records] == [row[2:4] for row in sample.rows]
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+def test_a_new_max_timestamp_has_a_new_checksum(as_view: bool) -> None:
+    batch = bytearray(ONE)
+    set_max_timestamp(memoryview(batch) if as_view else batch, 1_800_000_000_000)
+    assert checksum_holds(batch)
+    assert read_header(batch).max_timestamp_ms == 1_800_000_000_000
+    assert decode_batch(batch) == decode_batch(ONE)
 
 
 def test_sealing_puts_a_header_before_a_body() -> None:

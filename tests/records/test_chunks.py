@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from shoal.errors import BatchTooLargeError, CorruptDataError
 from shoal.records import chunks as chunks_module
-from shoal.records.batch import encode_batch, iter_headers, read_header
-from shoal.records.chunks import Chunk, Limits, as_chunks, native_groups, plain_groups
-from shoal.records.kernel import native
+from shoal.records.batch import encode_batch, iter_headers, read_header, seal
+from shoal.records.chunks import Chunk, DecodeLimits, as_chunks, native_groups, plain_groups
+from shoal.records.compression import compress
+from shoal.records.kernel import Batch, native
 from shoal.records.markers import encode_marker
 from shoal.records.objects import decode_records
 from tests.records.generate import each_kernel, needs_kernel, plain, samples, using
@@ -99,6 +100,33 @@ def test_records_of_aborted_transactions_are_hidden(kernel_name: str) -> None:
 
 
 @each_kernel
+def test_an_aborted_transaction_may_begin_before_the_first_batch_that_is_left(
+    kernel_name: str,
+) -> None:
+    # Compaction took the batch at 3, where it began, and the first record of the next.
+    rest = encode_batch(
+        [(None, b"", (), 0)],
+        base_offset=4,
+        offsets=[5],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    data = plain(3) + rest + marker(6, 1, commit=False) + transaction(7, 1)
+    with using(kernel_name):
+        assert offsets(Chunk("t", 0, data, 0, None, aborted=[(1, 3)])) == [0, 1, 2, 7, 8]
+
+
+@each_kernel
+def test_what_a_producer_sent_outside_of_a_transaction_is_shown(kernel_name: str) -> None:
+    plainly = encode_batch([(None, b"", (), 0)], base_offset=2, producer_id=1, producer_epoch=0)
+    data = transaction(0, 1) + plainly + marker(3, 1, commit=False)
+    with using(kernel_name):
+        assert offsets(Chunk("t", 0, data, 0, None, aborted=[(1, 0)])) == [2]
+
+
+@each_kernel
 def test_a_broken_abort_marker_is_an_error(kernel_name: str) -> None:
     broken = encode_batch(
         [(None, None, (), 0)],
@@ -123,7 +151,7 @@ def test_a_bytearray_cannot_be_resized_while_it_is_read() -> None:
 # Groups -------------------------------------------------------------------------------------
 
 
-def grouped(name: str, chunks: Sequence[Chunk], limits: Limits) -> list[list[int]]:
+def grouped(name: str, chunks: Sequence[Chunk], limits: DecodeLimits) -> list[list[int]]:
     """The base offsets of the batches in each group."""
     with using(name):
         library = native()
@@ -146,20 +174,20 @@ def test_groups_end_before_they_grow_too_large(kernel_name: str, codec: int) -> 
     data = b"".join(plain(10, base_offset=10 * i, codec=codec) for i in range(6))
     body = len(plain(10)) - 61  # the later ones are a little larger
     chunk = [Chunk("t", 0, data)]
-    assert grouped(kernel_name, chunk, Limits(group_bytes=2 * body + 100)) == [
+    assert grouped(kernel_name, chunk, DecodeLimits(group_bytes=2 * body + 100)) == [
         [0, 10],
         [20, 30],
         [40, 50],
     ]
-    assert grouped(kernel_name, chunk, Limits(group_bytes=1)) == [[10 * i] for i in range(6)]
-    assert grouped(kernel_name, chunk, Limits()) == [[0, 10, 20, 30, 40, 50]]
+    assert grouped(kernel_name, chunk, DecodeLimits(group_bytes=1)) == [[10 * i] for i in range(6)]
+    assert grouped(kernel_name, chunk, DecodeLimits()) == [[0, 10, 20, 30, 40, 50]]
 
 
 @needs_kernel
 def test_inflated_bodies_can_be_kept_apart() -> None:
     codecs = (0, 0, 3, 3, 0, 0, 3)
     data = b"".join(plain(2, base_offset=2 * i, codec=codec) for i, codec in enumerate(codecs))
-    assert grouped("c", [Chunk("t", 0, data)], Limits(apart=True)) == [
+    assert grouped("c", [Chunk("t", 0, data)], DecodeLimits(apart=True)) == [
         [0, 2],
         [4],
         [6],
@@ -177,7 +205,7 @@ def test_what_is_good_comes_before_the_error(kernel_name: str, codec: int) -> No
     data = bytes(good + bad + plain(3, base_offset=9))
     with using(kernel_name):
         library = native()
-        limits, chunks = Limits(), [Chunk("t", 0, data)]
+        limits, chunks = DecodeLimits(), [Chunk("t", 0, data)]
         groups: Any = plain_groups(chunks, limits)
         if library is not None:
             groups = native_groups(library, chunks, limits)
@@ -232,12 +260,53 @@ def test_a_compressed_batch_without_a_body_is_corrupt_if_it_counts_records(
         assert offsets(("t", 0, empty, 0, None)) == []
 
 
+class Changing:
+    """The kernel, with somebody who writes into the bytes as soon as batches were counted."""
+
+    def __init__(self, change: Callable[[], None]) -> None:
+        self._change = change
+        self.limits: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(native(), name)
+
+    def count_batches(self, *asked: Any) -> int:
+        found: int = native().count_batches(*asked)  # type: ignore[union-attr]
+        self._change()
+        return found
+
+    def shoal_scan(self, chunks: Any, count: int, batches: Any, limit: int, *rest: Any) -> int:
+        self.limits.append(limit)
+        roomy = (Batch * 10)()  # where one too many would be seen, and do no harm
+        found: int = native().shoal_scan(chunks, count, roomy, limit, *rest)  # type: ignore[union-attr]
+        assert [batch.size for batch in roomy[limit:]] == [0] * (10 - limit)
+        return found
+
+
+@needs_kernel
+@pytest.mark.parametrize("group_bytes", [1, 2**20])
+def test_bytes_that_change_to_more_batches_overrun_nothing(group_bytes: int) -> None:
+    """As those of an answer would, if its memory were used again while it is read."""
+    data = bytearray(plain(40))
+    others = b"".join(plain(1, base_offset=n) for n in range(5))
+    assert len(others) <= len(data)
+
+    def change() -> None:
+        data[:] = others + data[len(others) :]
+
+    library = Changing(change)
+    limits = DecodeLimits(group_bytes=group_bytes)
+    with using("c"), pytest.raises((AssertionError, CorruptDataError)):
+        list(native_groups(library, [Chunk("t", 0, data)], limits))
+    assert library.limits == [1]
+
+
 @needs_kernel
 def test_kernels_which_disagree_are_our_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = Chunk("t", 0, plain(3))
     monkeypatch.setattr(chunks_module, "parse_records", lambda *_: [])
     with pytest.raises(AssertionError, match="the kernels disagree"):
-        raise chunks_module._explain(chunk, 0, Limits())
+        raise chunks_module._explain(chunk, 0, DecodeLimits())
 
 
 @pytest.mark.slow
@@ -263,7 +332,7 @@ def test_both_kernels_find_the_same_records(found, after, until, group_bytes) ->
     for name in ("python", "c"):
         with using(name):
             assert decode_records(chunk) == expected
-    limits = Limits(group_bytes=group_bytes)
+    limits = DecodeLimits(group_bytes=group_bytes)
     plain_rows = [
         [rows.header.base_offset for rows in group] for group in plain_groups([chunk], limits)
     ]
@@ -273,3 +342,18 @@ def test_both_kernels_find_the_same_records(found, after, until, group_bytes) ->
             for group in native_groups(native(), [chunk], limits)
         ]
     assert plain_rows == native_rows
+
+
+@each_kernel
+@pytest.mark.parametrize("codec", [0, 1, 3])
+def test_a_count_beyond_all_bytes_takes_no_memory(kernel_name: str, codec: int) -> None:
+    """Eighty bytes that announce 2^31 - 1 records were asked 80 GB for."""
+    fields = read_header(plain(1, codec=codec))._asdict()
+    for name in ("length", "magic", "crc"):
+        del fields[name]
+    fields |= {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2}
+    data = plain(2) + seal(compress(codec, b""), **(fields | {"base_offset": 2}))
+    with using(kernel_name):
+        assert offsets(("t", 0, data, 0, 2)) == [0, 1]
+        with pytest.raises(CorruptDataError, match="2147483647 records cannot fit into 0 bytes"):
+            offsets(("t", 0, data, 0, None))

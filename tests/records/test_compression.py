@@ -6,6 +6,7 @@ import gzip
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from contextlib import suppress
 
@@ -278,3 +279,37 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: Codec) -> None:
     )
     grown = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
     assert grown < 3 * (8 * MIB) + MIB, "the limit was 8 MiB, held twice at most while joining"
+
+
+EMPTY_MEMBERS = {
+    Codec.GZIP: gzip.compress(b""),
+    Codec.LZ4: lz4.frame.compress(b"", store_size=False),
+}
+
+
+@pytest.mark.parametrize("codec", list(EMPTY_MEMBERS))
+def test_many_empty_members_take_time_for_each_and_not_for_each_pair(codec: Codec) -> None:
+    """Each once had a copy of everything behind it: 1 MB took half a minute."""
+    empty = EMPTY_MEMBERS[codec]
+
+    def seconds(count: int) -> float:
+        packed = empty * count + compress(codec, b"end")
+        began = time.process_time()
+        assert inflate(codec, packed) == b"end"
+        return time.process_time() - began
+
+    few, many = seconds(2_000), seconds(40_000)
+    assert many < 20 * few * 4, "twenty times as many, with room for a busy machine"
+
+
+@pytest.mark.parametrize("codec", list(EMPTY_MEMBERS))
+@given(data=st.lists(st.binary(max_size=3000), min_size=1, max_size=30))
+def test_members_of_any_size_are_joined(codec: Codec, data: list[bytes]) -> None:
+    packed = b"".join(compress(codec, each) for each in data)
+    whole = b"".join(data)
+    assert inflate(codec, packed) == whole
+    with suppress(CorruptDataError):
+        assert whole.startswith(inflate(codec, packed[:-1]))
+    if whole:
+        with pytest.raises(BatchTooLargeError):
+            inflate(codec, packed, limit_bytes=len(whole) - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from shoal.records.chunks import Chunk
 from shoal.records.columns import decode_columns
 from shoal.records.objects import decode_records
 from tests.records.generate import Sample, each_kernel, needs_kernel, plain, samples, using
+from tests.records.sanitizers import find_compiler
 
 SOURCES = Path(__file__).parents[2] / "src" / "shoal" / "records"
 
@@ -138,16 +138,10 @@ def test_mutations_read_alike_with_both_kernels() -> None:
 
 
 def sanitizing_compiler(directory: Path) -> list[str]:
-    """A compiler which has AddressSanitizer and UBSan, tried out on an empty program."""
-    empty = directory / "empty.c"
-    empty.write_text("int main(void) { return 0; }\n")
-    for compiler in ("gcc", "clang", "cc"):
-        command = [compiler, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-        if shutil.which(compiler):
-            made = [*command, str(empty), "-o", str(directory / "empty")]
-            if subprocess.run(made, capture_output=True, check=False).returncode == 0:
-                return command
-    pytest.skip("no C compiler with AddressSanitizer and UBSan (install gcc or clang)")
+    """A compiler which has AddressSanitizer and UBSan; without one the test is skipped."""
+    return find_compiler(directory) or pytest.skip(
+        "no C compiler with AddressSanitizer and UBSan (install gcc or clang)"
+    )
 
 
 @pytest.mark.long

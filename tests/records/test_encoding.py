@@ -109,6 +109,12 @@ def test_batches_are_filled_to_the_limit() -> None:
     assert read_header(batches[1]).base_offset == read_header(batches[0]).record_count
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+def test_sequence_numbers_wrap_between_batches(codec: int) -> None:
+    batches = encode(None, [b"x"] * 4, batch_rows=1, base_sequence=2**31 - 2, codec=codec)
+    assert [read_header(batch).base_sequence for batch in batches] == [2**31 - 2, 2**31 - 1, 0, 1]
+
+
 def test_more_batches_than_fit_into_one_call_are_all_there() -> None:
     values = [b"%d" % i for i in range(2000)]
     batches = encode(None, values, batch_rows=1)
@@ -175,6 +181,41 @@ def test_columns_of_different_lengths_are_refused(kernel_name: str) -> None:
         encode_columns([b"k"], [b"a", b"b"])
 
 
+class Lying(list[Any]):
+    """A sequence that says another length than it has, as one does that is changed meanwhile."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+
+class Long(bytes):
+    def __len__(self) -> int:
+        return 5000
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"keys": Lying([b"k"])},
+        {"values": Lying([b"v"])},
+        {"timestamps": Lying([5])},
+        {"headers": Lying([()])},
+        {"headers": [Lying([("h", b"x")]), ()]},
+    ],
+)
+def test_a_column_that_is_shorter_than_it_says_is_refused(columns: Any) -> None:
+    given = {"keys": None, "values": [b"a", b"b"], **columns}
+    with using("c"), pytest.raises(ValueError, match="changed, or is not as long as it says"):
+        encode_columns(**given)
+
+
+@needs_kernel
+def test_bytes_that_are_fewer_than_they_say_are_refused() -> None:
+    with using("c"), pytest.raises(ValueError, match="changed, or is not as long as it says"):
+        encode_columns(None, [Long(b"v")])
+
+
 @pytest.mark.parametrize(
     "column",
     [
@@ -226,7 +267,7 @@ def test_timestamps_of_any_unit_are_rounded_down_to_milliseconds(unit, values, e
 
 @each_kernel
 def test_other_columns_are_no_timestamps(kernel_name: str) -> None:
-    with using(kernel_name), pytest.raises(TypeError, match="double is no timestamp"):
+    with using(kernel_name), pytest.raises(TypeError, match="double is not a timestamp"):
         encode_columns(None, [b""], timestamps=pa.array([1.5]))
 
 

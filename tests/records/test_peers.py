@@ -186,6 +186,7 @@ def produce(address: str, topic: str, batch: bytes, version: int) -> None:
     assert error == 0
 
 
+@pytest.mark.peer
 @pytest.mark.slow
 @each_codec
 def test_we_read_what_librdkafka_writes(mock_cluster: tuple[Producer, str], codec: Codec) -> None:
@@ -205,6 +206,7 @@ def test_we_read_what_librdkafka_writes(mock_cluster: tuple[Producer, str], code
     assert [fields[1:] for fields in found] == [row[1:] for row in ROWS[1:]]
 
 
+@pytest.mark.peer
 @pytest.mark.slow
 @each_codec
 def test_librdkafka_reads_what_we_write(mock_cluster: tuple[Producer, str], codec: Codec) -> None:

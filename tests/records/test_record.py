@@ -76,6 +76,17 @@ def test_a_record_comes_back_as_it_was(offset, timestamp, key, value, headers) -
     assert parse(encoded) == [(100 + offset, timestamp, key, value, headers)]
 
 
+@pytest.mark.parametrize(("key", "value"), [(b"", None), (None, b""), (b"", b"")])
+def test_an_empty_key_or_value_is_not_null(key: bytes | None, value: bytes | None) -> None:
+    headers = (("empty", b""), ("null", None))
+    assert parse(encode_record(0, 0, key, value, headers)) == [(100, 0, key, value, headers)]
+
+
+def test_the_size_of_a_record_counts_the_bytes_of_a_header_s_name() -> None:
+    headers = (("é" * 40, b""), ("plain", None))
+    assert record_size(0, 0, None, None, headers) == len(encode_record(0, 0, None, None, headers))
+
+
 def test_the_smallest_record_is_as_small_as_we_think() -> None:
     assert len(encode_record(0, 0, None, None, ())) == RECORD_SIZE_MIN
 

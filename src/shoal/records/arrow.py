@@ -6,7 +6,7 @@ extra reads what to install and not where an import failed.
 
 from __future__ import annotations
 
-from shoal.errors import ConfigError
+from shoal.errors import missing_extra
 
 
 def need_arrow() -> None:
@@ -14,4 +14,4 @@ def need_arrow() -> None:
     try:
         import pyarrow as pa  # noqa: F401 - only whether it is there
     except ImportError:
-        raise ConfigError("pyarrow is not installed; run: pip install 'shoal[arrow]'") from None
+        raise missing_extra("pyarrow", "arrow") from None

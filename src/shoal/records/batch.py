@@ -195,7 +195,7 @@ def _header_fault(header: BatchHeader, position: int) -> CorruptDataError:
     if header.magic in (0, 1):
         return _old_format(header.magic, position)
     if header.magic != 2:
-        return CorruptDataError(f"magic {header.magic} is no batch format", position=position)
+        return CorruptDataError(f"magic {header.magic} is not a batch format", position=position)
     if header.length < HEADER_SIZE - _LENGTH_FROM:
         return CorruptDataError(f"batch length {header.length} is impossible", position=position)
     return CorruptDataError(
@@ -454,6 +454,12 @@ def _write_checksum(buffer: bytearray | memoryview, position: int, size: int) ->
     struct.pack_into(">I", buffer, position + 17, crc)
 
 
+def set_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int) -> None:
+    """Write the largest timestamp of a batch's records into its header, in place."""
+    struct.pack_into(">q", buffer, 35, max_timestamp_ms)
+    _write_checksum(buffer, 0, batch_size(buffer))
+
+
 def assign_offsets(
     buffer: bytearray | memoryview,
     position: int = 0,
@@ -465,7 +471,7 @@ def assign_offsets(
     """Give a produced batch its place in the log, in place.
 
     Offset and leader epoch lie outside the checksum. Only a topic with LogAppendTime changes
-    bytes under it (timestamp type, max timestamp), and only then is it computed anew.
+    bytes under it (timestamp type, max timestamp), and only then is it computed again.
     """
     _PLACE.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + 12, leader_epoch)

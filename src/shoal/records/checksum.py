@@ -5,15 +5,18 @@ One function, from the ``crc32c`` package: hardware instructions where the machi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import cast
+from typing import Protocol, cast
 
 Buffer = bytes | bytearray | memoryview
 
 
-def _load() -> Callable[[Buffer], int]:
+class _Crc32c(Protocol):
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
+
+
+def _load() -> _Crc32c:
     # The package's __init__ imports importlib.metadata and email, 35 ms which every start of a
     # broker would pay. Its extension module alone loads in 3 ms.
     package = find_spec("crc32c")
@@ -21,10 +24,11 @@ def _load() -> Callable[[Buffer], int]:
     if extension and extension.loader:
         module = module_from_spec(extension)
         extension.loader.exec_module(module)
-        return cast("Callable[[Buffer], int]", module.crc32c)
+        return cast("_Crc32c", module.crc32c)
     from crc32c import crc32c as whole  # the package is laid out differently than we know
 
-    return cast("Callable[[Buffer], int]", whole)
+    return cast("_Crc32c", whole)
 
 
-crc32c: Callable[[Buffer], int] = _load()
+#: Of the data, or going on from the checksum of what was before it.
+crc32c: _Crc32c = _load()

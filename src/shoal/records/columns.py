@@ -14,14 +14,17 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from shoal.errors import CorruptDataError
 from shoal.records.batch import LIMIT_BYTES
 from shoal.records.chunks import (
     Chunk,
     ChunkLike,
-    Limits,
+    DecodeLimits,
     NativeGroup,
     PlainRows,
     as_chunks,
@@ -33,9 +36,6 @@ from shoal.records.kernel import PARTS, WANTED, Layout, native
 from shoal.records.objects import decode_records as decode_records
 from shoal.records.objects import iter_records as iter_records
 from shoal.records.record import RECORD_SIZE_MIN
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COLUMNS: Final = (
     "key",
@@ -63,8 +63,6 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
 
 @cache
 def _schema(columns: tuple[str, ...]) -> pa.Schema:
-    import pyarrow as pa
-
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     types = {
         "key": pa.binary(),
@@ -109,8 +107,6 @@ def decode_columns(
         BatchTooLargeError: a batch inflates past ``limit_bytes``.
         ValueError: more than 2 GiB of records; ``iter_columns`` takes them in parts.
     """
-    import pyarrow as pa
-
     parts = iter_columns(
         chunks,
         columns=columns,
@@ -139,23 +135,43 @@ def iter_columns(
 
     Args:
         max_bytes: inflate and decode about so much at a time; a single larger batch is one part.
-        max_rows: cut parts into slices of at most so many rows, without copying.
+        max_rows: cut parts into slices of at most this many rows, without copying.
 
     The records before a bad batch are yielded before its error is raised.
     """
-    schema = arrow_schema(columns)
-    found = as_chunks(chunks)
-    limits = Limits(check_crc, limit_bytes, min(max_bytes, _group_bytes(found, schema)))
-    library = native()
-    if library is None:
-        parts = (_from_rows(group, schema) for group in plain_groups(found, limits))
-    else:
-        groups = native_groups(library, found, limits)
-        parts = (_from_kernel(library, group, found, schema) for group in groups)
-    for part in parts:
+    for part, _ in _parts(chunks, arrow_schema(columns), check_crc, limit_bytes, max_bytes):
         step = max_rows or part.num_rows
         for start in range(0, part.num_rows, step):
             yield part.slice(start, step) if step < part.num_rows else part
+
+
+def decode_first(
+    chunks: Sequence[ChunkLike], *, check_crc: bool = True, max_bytes: int
+) -> tuple[pa.RecordBatch, bool]:
+    """The first part of ``iter_columns``, without rows if there is none, and whether it is all.
+
+    "No" may only mean that this is not known: what follows was not looked at.
+    """
+    schema = arrow_schema()
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    return next(_parts(chunks, schema, check_crc, LIMIT_BYTES, max_bytes), (empty, True))
+
+
+def _parts(
+    chunks: Sequence[ChunkLike],
+    schema: pa.Schema,
+    check_crc: bool,
+    limit_bytes: int,
+    max_bytes: int,
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Parts, each with whether it is the last for sure."""
+    found = as_chunks(chunks)
+    limits = DecodeLimits(check_crc, limit_bytes, min(max_bytes, _group_bytes(found, schema)))
+    library = native()
+    if library is None:
+        return ((_from_rows(group, schema), False) for group in plain_groups(found, limits))
+    groups = native_groups(library, found, limits)
+    return ((_from_kernel(library, group, found, schema), group.is_last) for group in groups)
 
 
 def _group_bytes(chunks: Sequence[Chunk], schema: pa.Schema) -> int:
@@ -181,8 +197,6 @@ def _check_timestamps(lowest: int, highest: int) -> None:
 
 
 def _from_rows(group: Sequence[PlainRows], schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
     records = list(chain.from_iterable(rows.records for rows in group))
     makers: dict[str, Callable[[], list[Any]]] = {
         "key": lambda: [record[2] for record in records],
@@ -214,8 +228,6 @@ def _micros(timestamps_ms: list[int]) -> list[int]:
 def _from_kernel(
     library: Any, group: NativeGroup, chunks: Sequence[Chunk], schema: pa.Schema
 ) -> pa.RecordBatch:
-    import pyarrow as pa
-
     sizes = ctypes.byref(group.sizes)
     layout = Layout()
     fields, wanted = _plan(tuple(schema.names))
@@ -291,9 +303,6 @@ def _repeated(pa: Any, text: str, rows: int) -> Any:
 
 
 def _make_repeated(data: bytes, rows: int) -> tuple[Any, Any]:
-    import numpy as np
-    import pyarrow as pa
-
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
     return pa.py_buffer(ends), pa.py_buffer(data * rows)
 
@@ -324,8 +333,6 @@ def _no_headers(rows: int) -> Any:
 
 
 def _make_nulls(rows: int) -> Any:
-    import pyarrow as pa
-
     return pa.nulls(rows, arrow_schema(("headers",))[0].type)
 
 

@@ -85,6 +85,40 @@ def decompress(codec: int, data: Buffer, *, limit_bytes: int) -> Buffer:
             raise CorruptDataError(f"codec {codec} does not exist")
 
 
+# Data of several members ----------------------------------------------------------------------
+
+_PIECE_SIZE_MIN: Final = 512
+
+
+class _Feed:
+    """Hands out data for one member (a gzip stream, an lz4 frame) after the other.
+
+    The libraries copy whatever they were given beyond a member's end. There is one member as a
+    rule, so it gets everything; of a million empty ones each gets little more than the last took.
+    """
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
+        self._position = self._began = 0
+        self._piece = len(self._data)
+        self.is_first = True
+        self.has_more = True  # no data at all is a member that is cut off
+
+    def take(self) -> memoryview:
+        piece = self._data[self._position : self._position + self._piece]
+        self._position += len(piece)
+        self._piece *= 2
+        return piece
+
+    def give_back(self, unused: int) -> None:
+        """A member has ended, so many bytes before what was taken."""
+        self._position -= unused
+        self._piece = max(_PIECE_SIZE_MIN, 2 * (self._position - self._began))
+        self._began = self._position
+        self.is_first = False
+        self.has_more = self._position < len(self._data)
+
+
 # gzip ---------------------------------------------------------------------------------------
 
 _GZIP_WINDOW: Final = 31  # 32 KiB window, gzip wrapper
@@ -95,22 +129,23 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> Buffer:
 
     parts: list[bytes] = []
     room = limit_bytes
-    rest: Buffer = data
-    while True:  # once per member
+    feed = _Feed(data)
+    while feed.has_more:  # once per member
         member = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            part = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise CorruptDataError(f"not gzip: {error}") from None
-        if len(part) > room:
-            raise BatchTooLargeError(limit_bytes)
-        if not member.eof:
-            raise CorruptDataError("gzip data is cut off")
-        parts.append(part)
-        room -= len(part)
-        rest = member.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        while not member.eof:
+            piece = feed.take()
+            if not piece:
+                raise CorruptDataError("gzip data is cut off")
+            try:
+                part = member.decompress(piece, room + 1)
+            except zlib.error as error:
+                raise CorruptDataError(f"not gzip: {error}") from None
+            if len(part) > room:
+                raise BatchTooLargeError(limit_bytes)
+            parts.append(part)
+            room -= len(part)
+        feed.give_back(len(member.unused_data))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # lz4 ----------------------------------------------------------------------------------------
@@ -123,26 +158,27 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> Buffer:
 
     parts: list[bytes] = []
     room = limit_bytes
-    rest: Buffer | None = data
-    # The library takes all of max_length at once, so ask for what is likely, not for the limit.
-    part_size = max(_PART_SIZE_MIN, 4 * len(data))
-    while True:  # once per frame
+    feed = _Feed(data)
+    while feed.has_more:  # once per frame
         frame = lz4.frame.LZ4FrameDecompressor()
         while not frame.eof:
+            piece = feed.take() if frame.needs_input else b""
+            if frame.needs_input and not piece:
+                raise CorruptDataError("lz4 data is cut off")
+            # The library takes all of max_length at once: ask for what is likely, not the limit.
+            part_size = max(_PART_SIZE_MIN if feed.is_first else _PIECE_SIZE_MIN, 4 * len(piece))
             try:
-                part = frame.decompress(rest, max_length=min(part_size, room + 1))
+                part = frame.decompress(piece, max_length=min(part_size, room + 1))
             except RuntimeError as error:
                 raise CorruptDataError(f"not an lz4 frame: {error}") from None
             if len(part) > room:
                 raise BatchTooLargeError(limit_bytes)
-            if not part and not frame.eof:
+            if not (part or piece or frame.eof):
                 raise CorruptDataError("lz4 data is cut off")
             parts.append(part)
             room -= len(part)
-            rest = b""
-        rest = frame.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        feed.give_back(len(frame.unused_data or b""))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # snappy -------------------------------------------------------------------------------------

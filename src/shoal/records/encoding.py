@@ -32,6 +32,7 @@ _CUTS: Final = 256  # batches per call of the kernel
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RECORD_OVERHEAD_MAX: Final = 36
 _NO_KEY: Final = "a header has no key"
+_CHANGED: Final = "a column changed, or is not as long as it says, while it was being encoded"
 _TOO_MUCH: Final = "more than 2 GiB in one column; encode it in parts"
 
 
@@ -48,7 +49,7 @@ class Stamp(NamedTuple):
     is_transactional: bool = False
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """A batch ends before it passes one of these; one record alone may pass ``size_bytes``."""
 
     size_bytes: int = BATCH_BYTES
@@ -100,7 +101,7 @@ def encode_columns(
         base_sequence,
         is_transactional,
     )
-    limits = Limits(batch_bytes, batch_rows)
+    limits = BatchLimits(batch_bytes, batch_rows)
     if library is None:
         records = _records(keys, values, timestamps, headers, timestamp_ms)
         encoded = _encode_plain(records, stamp, limits)
@@ -125,7 +126,7 @@ def encode_records(records: Sequence[NewRecord], stamp: Stamp) -> bytes | None:
         return None
     keys, values, headers, timestamps = zip(*records, strict=True)
     table = _table(library, keys, values, timestamps, headers if any(headers) else None, -1)
-    ((_, batch),) = _encode_native(table, stamp, Limits(2**31 - 1))
+    ((_, batch),) = _encode_native(table, stamp, BatchLimits(2**31 - 1))
     return batch
 
 
@@ -180,7 +181,7 @@ def _timestamps_list(column: Any, timestamp_ms: int) -> Any:
 
 
 def _encode_plain(
-    records: Sequence[NewRecord], stamp: Stamp, limits: Limits
+    records: Sequence[NewRecord], stamp: Stamp, limits: BatchLimits
 ) -> Iterator[tuple[range, bytes]]:
     parts: list[bytes] = []
     first, size = 0, HEADER_SIZE
@@ -198,12 +199,13 @@ def _encode_plain(
 
 def _sealed(parts: list[bytes], records: Sequence[NewRecord], stamp: Stamp, row: int) -> bytes:
     timestamps = [record[3] for record in records]
-    return _packed(b"".join(parts), len(parts), timestamps[0], max(timestamps), stamp, row)
+    return packed(b"".join(parts), len(parts), timestamps[0], max(timestamps), stamp, row)
 
 
-def _packed(
+def packed(
     body: Buffer, rows: int, base_timestamp: int, max_timestamp: int, stamp: Stamp, row: int
 ) -> bytes:
+    """One batch of encoded records: compressed, and with its header; ``row`` of all that follow."""
     return seal(
         compression.compress(stamp.codec, body, stamp.level),
         base_offset=stamp.base_offset + row,
@@ -245,16 +247,20 @@ def _table(
     table = _Table(library, columns, 0, [])
     if not rows:
         return table
-    total = _point(table, columns.key, keys) + _point(table, columns.value, values)
+    total = _point(table, columns.key, keys, rows) + _point(table, columns.value, values, rows)
     if timestamps is not None:
-        columns.timestamps = _timestamps(table, timestamps, timestamp_ms)
+        columns.timestamps = _timestamps(table, timestamps, timestamp_ms, rows)
     if headers is not None:
         total += _point_headers(table, headers)
     return table._replace(data_bytes=total + _RECORD_OVERHEAD_MAX * rows)
 
 
-def _point(table: _Table, place: Any, column: Any) -> int:
-    """Let the kernel find a column of bytes; how many there are."""
+def _point(table: _Table, place: Any, column: Any, rows: int) -> int:
+    """Let the kernel find a column of bytes; how many there are.
+
+    The kernel believes what it is told. So nothing is told but what was counted on the bytes
+    themselves: a list may be changed by another thread, and a class may lie about its length.
+    """
     if column is None:
         return 0
     if _is_arrow(column):
@@ -265,7 +271,8 @@ def _point(table: _Table, place: Any, column: Any) -> int:
     except TypeError:  # None has no length
         lengths = array("i", [-1 if value is None else len(value) for value in column])
         data = b"".join(filter(None, column))
-    rows = len(lengths)
+    if len(lengths) != rows:
+        raise ValueError(_CHANGED)
     offsets, validity = bytearray(4 * (rows + 1)), bytearray((rows + 7) // 8)
     place.offsets, place.validity = _address(table, offsets), _address(table, validity)
     place.data = _address(table, data)
@@ -274,6 +281,8 @@ def _point(table: _Table, place: Any, column: Any) -> int:
     )
     if size > _COLUMN_BYTES_MAX:
         raise ValueError(_TOO_MUCH)
+    if size != len(data):
+        raise ValueError(_CHANGED)
     return size
 
 
@@ -299,13 +308,16 @@ def _point_offsets(table: _Table, place: Any, column: Any) -> None:
     place.offsets = offsets.address + 4 * column.offset
 
 
-def _timestamps(table: _Table, column: Any, timestamp_ms: int) -> int:
+def _timestamps(table: _Table, column: Any, timestamp_ms: int, rows: int) -> int:
     if _is_arrow(column):
         return _address(table, _arrow_millis(column, timestamp_ms))
     try:
-        return _address(table, array("q", column))
+        millis = array("q", column)
     except OverflowError:
         raise ValueError("a timestamp does not fit into 64 bits") from None
+    if len(millis) != rows:
+        raise ValueError(_CHANGED)
+    return _address(table, millis)
 
 
 def _point_headers(table: _Table, column: Any) -> int:
@@ -323,12 +335,17 @@ def _point_headers(table: _Table, column: Any) -> int:
         names = [name.encode() for name, _ in flat]
         contents = [content for _, content in flat]
         ends = array("i", accumulate(map(len, column), initial=0))
+        if len(ends) != columns.rows + 1 or ends[-1] != len(flat):
+            raise ValueError(_CHANGED)
         columns.headers.offsets = _address(table, ends)
-    size = _point(table, columns.header_key, names) + _point(table, columns.header_value, contents)
-    return size + 10 * len(names)
+    count = len(names)
+    size = _point(table, columns.header_key, names, count)
+    return size + _point(table, columns.header_value, contents, count) + 10 * count
 
 
-def _encode_native(table: _Table, stamp: Stamp, limits: Limits) -> Iterator[tuple[range, bytes]]:
+def _encode_native(
+    table: _Table, stamp: Stamp, limits: BatchLimits
+) -> Iterator[tuple[range, bytes]]:
     columns = table.columns
     columns.limit_bytes, columns.limit_rows = limits.size_bytes, limits.rows
     columns.seal = stamp.codec == compression.Codec.NONE
@@ -356,7 +373,7 @@ def _encode_native(table: _Table, stamp: Stamp, limits: Limits) -> Iterator[tupl
                 batch: Buffer = memoryview(out)[cut.position : cut.position + cut.size]
                 if not columns.seal:
                     times = cut.base_timestamp, cut.max_timestamp
-                    batch = _packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
+                    batch = packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
                 yield range(row, row + cut.rows), bytes(batch)
                 row += cut.rows
         if count == 0:
@@ -414,6 +431,21 @@ def _arrow_lists(column: Any) -> Any:
     return column
 
 
+def header_columns(column: Any) -> tuple[Any, Any, Any]:
+    """A column of headers taken apart: its lists, and the keys and values of all of them in a row.
+
+    Raises:
+        TypeError: it is not a column of headers.
+    """
+    import pyarrow.compute as pc
+
+    lists = _arrow_lists(column)
+    name, content = _header_fields(lists)
+    pairs = lists.flatten()
+    # Not the bare fields: of a pair that is null they may hold anything.
+    return lists, pc.struct_field(pairs, [name]), pc.struct_field(pairs, [content])
+
+
 def _header_fields(lists: Any) -> tuple[int, int]:
     """Where key and value stand: by their names, in whatever order, else first and second."""
     pair = lists.type.value_type
@@ -437,7 +469,9 @@ def _arrow_millis(column: Any, timestamp_ms: int) -> Any:
     if pa.types.is_timestamp(column.type):
         times, per = _PER_MS[column.type.unit]
     elif not pa.types.is_int64(column.type):
-        raise TypeError(f"a column of {column.type} is no timestamp; int64 counts as milliseconds")
+        raise TypeError(
+            f"a column of {column.type} is not a timestamp; int64 counts as milliseconds"
+        )
     millis = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if (times, per) != (1, 1):
         millis = millis * times // per

@@ -4,28 +4,25 @@
  * what comes out is wrong but stays within the buffers.
  */
 #include "kernel.h"
+#include "kernel_read.h"
 
 #define RECORD_SIZE_MIN 7
 #define MESSAGE_SIZE_MIN 26 /* of formats 0 and 1 */
-enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, CONTROL = 0x20 };
 
 EXPORT int64_t shoal_kernel_version(void) { return KERNEL_VERSION; }
 
 /* Finding batches --------------------------------------------------------------------------- */
 
+typedef struct {
+    int64_t producer_id, first_offset;
+} Aborted;
+
 typedef struct { /* a run of batches, such as one partition's part of a fetch response */
     const uint8_t *data;
     int64_t size, start_offset, end_offset, partition;
+    Aborted *aborted; /* transactions whose records are left out, by first_offset */
+    int64_t aborted_count;
 } Chunk;
-
-typedef struct {
-    int64_t chunk, position, size;
-    const uint8_t *body; /* inflated records; NULL: skip this batch */
-    int64_t body_size, base_offset, last_delta, attributes, base_timestamp, max_timestamp;
-    int64_t producer_id, record_count, leader_epoch;
-    int64_t start_offset, end_offset, partition; /* of its chunk */
-    int64_t rows;                                /* how many are wanted, once measured */
-} Batch;
 
 static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch *b)
 {
@@ -50,67 +47,10 @@ static int read_batch(const Chunk *chunk, int64_t position, int64_t size, Batch 
 
 /* Reading records --------------------------------------------------------------------------- */
 
-/* An unsigned number of at most `bits` bits; NULL if it runs past the end or does not fit. */
-static const uint8_t *read_long(const uint8_t *p, const uint8_t *end, int bits, uint64_t *out)
-{
-    uint64_t value = 0;
-    for (int shift = 0; p < end && shift < bits; shift += 7) {
-        uint64_t byte = *p++;
-        if (shift == 63 && byte > 1) return NULL;
-        value |= (byte & 127) << shift;
-        if (byte < 128) {
-            if (bits == 32 && value > UINT32_MAX) return NULL;
-            *out = value;
-            return p;
-        }
-    }
-    return NULL;
-}
-
-/* A zigzag number. One and two bytes, nearly all there are, without a call. */
-static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, int bits,
-                                         int64_t *out)
-{
-    uint64_t value;
-    if (LIKELY(p < end && p[0] < 128)) {
-        value = *p++;
-    } else if (LIKELY(end - p >= 2 && p[1] < 128)) {
-        value = (p[0] & 127u) | (uint64_t)p[1] << 7;
-        p += 2;
-    } else {
-        p = read_long(p, end, bits, &value);
-        if (!p) return NULL;
-    }
-    *out = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
-    return p;
-}
-
-/* Bytes behind their length; -1 is null. `end` encloses them. */
-static inline const uint8_t *read_bytes(const uint8_t *p, const uint8_t *end,
-                                        const uint8_t **bytes, int64_t *length)
-{
-    p = read_number(p, end, 32, length);
-    if (!p || *length < -1 || *length > end - p) return NULL;
-    *bytes = p;
-    return *length > 0 ? p + *length : p;
-}
-
 typedef struct {
     int64_t offset, timestamp, key_length, value_length, header_count;
     const uint8_t *key, *value, *headers, *end;
 } Record;
-
-typedef struct {
-    const uint8_t *key, *value;
-    int64_t key_length, value_length;
-} Header;
-
-static inline const uint8_t *read_header(const uint8_t *p, const uint8_t *end, Header *h)
-{
-    p = read_bytes(p, end, &h->key, &h->key_length);
-    if (!p || h->key_length < 0) return NULL;
-    return read_bytes(p, end, &h->value, &h->value_length);
-}
 
 /* Everything up to the headers. `last` is the offset before this one and moves on. */
 static inline const uint8_t *read_record(const uint8_t *p, const Batch *b, int64_t *last,
@@ -144,21 +84,6 @@ static inline int wanted(const Batch *b, int64_t offset)
 {
     return offset >= b->start_offset && offset < b->end_offset;
 }
-
-typedef struct { /* one wanted record; positions count from its batch's body */
-    int64_t offset, timestamp;
-    uint32_t key, value, headers;
-    int32_t key_length, value_length, header_count;
-} Row;
-
-typedef struct {
-    Row *index; /* given by the caller, with room for so many rows */
-    int64_t index_size;
-    int64_t rows, key_bytes, key_nulls, value_bytes, value_nulls;
-    int64_t headed_rows, headers, header_key_bytes, header_value_bytes, header_value_nulls;
-    int64_t header_keys_beyond_ascii; /* those may be malformed UTF-8: the caller looks */
-    int64_t timestamp_min, timestamp_max;
-} Sizes;
 
 static Sizes nothing(const Sizes *s)
 {
@@ -238,19 +163,108 @@ EXPORT int64_t shoal_measure(Batch *batches, int64_t batch_count, Sizes *sizes)
     return batch_count;
 }
 
-/* Lists the whole batches of all chunks, up to the first bad one; a cut last one is left out.
- * Those which are not compressed are measured on the way, while they are in the cache. Returns
- * how many there are, and in seen[] all their attributes or'ed together, then chunk and position
- * of the bad one (-1 if there is none). With batches == NULL it only counts, and seen[0] is how
- * many records they can have at most. */
+/* Aborted transactions ---------------------------------------------------------------------- */
+
+/* Which producers are inside an aborted transaction at one point of a chunk. Those are the first
+ * `open` of its list, in no order; entries from `next` on begin later. An entry moves down from
+ * the second part to the first, so no memory is needed but the list itself. */
+typedef struct {
+    int64_t open, next;
+} Hiding;
+
+static int64_t open_at(const Chunk *chunk, const Hiding *h, int64_t producer_id)
+{
+    for (int64_t i = 0; i < h->open; i++)
+        if (chunk->aborted[i].producer_id == producer_id) return i;
+    return -1;
+}
+
+/* 1 for an abort, 0 for anything else that ends a transaction or for what compaction left of it,
+ * -1 if it does not say. */
+static int is_abort_marker(const Batch *b)
+{
+    Record r;
+    int64_t last = b->base_offset - 1;
+    if (!b->record_count) return 0;
+    if (b->attributes & CODEC || !read_record(b->body, b, &last, &r)) return -1;
+    return r.key_length < 4 ? -1 : r.key[2] == 0 && r.key[3] == 0;
+}
+
+/* Marks a batch of an aborted transaction as one to skip. Call it with every batch of a chunk, in
+ * order; 0 if an abort cannot be told from a commit. */
+static int hide(const Chunk *chunk, Hiding *h, const uint8_t *data, Batch *b)
+{
+    Aborted *aborted = chunk->aborted;
+    for (; h->next < chunk->aborted_count &&
+           aborted[h->next].first_offset <= b->base_offset + b->last_delta; h->next++)
+        if (open_at(chunk, h, aborted[h->next].producer_id) < 0)
+            aborted[h->open++] = aborted[h->next];
+    if (!h->open || !(b->attributes & TRANSACTIONAL)) return 1;
+    int64_t at = open_at(chunk, h, b->producer_id);
+    if (at < 0) return 1;
+    if (b->attributes & CONTROL) {
+        Batch marker = *b;
+        marker.body = data + HEADER_SIZE;
+        int is_abort = is_abort_marker(&marker);
+        if (is_abort < 0) return 0;
+        if (is_abort) aborted[at] = aborted[--h->open];
+    }
+    b->body = NULL;
+    return 1;
+}
+
+/* What a broker wants to know of a producer's batch before it stores it. */
+typedef struct {
+    int64_t null_keys, timestamp_min, timestamp_max;
+} Facts;
+
+/* Validates the records of one whole batch, of which `body` are the inflated ones if it is
+ * compressed (else NULL); 0 if a record or a field of the header is wrong or bytes are left over.
+ * The checksum is the caller's. A batch that has as many records as offsets has each of them. */
+EXPORT int64_t shoal_vet(const uint8_t *data, int64_t size, const uint8_t *body, int64_t body_size,
+                         Facts *facts)
+{
+    const Chunk chunk = {.data = data, .size = size, .end_offset = INT64_MAX};
+    Batch b;
+    if (size < HEADER_SIZE || !read_batch(&chunk, 0, size, &b) || !b.body) return 0;
+    if (body) b.body = body, b.body_size = body_size;
+    if (b.record_count > b.body_size / RECORD_SIZE_MIN) return 0;
+    Facts f = {.timestamp_min = INT64_MAX, .timestamp_max = INT64_MIN};
+    const uint8_t *p = b.body;
+    int64_t last = b.base_offset - 1;
+    for (int64_t n = 0; n < b.record_count; n++) {
+        Record r;
+        p = read_record(p, &b, &last, &r);
+        if (!p) return 0;
+        if (r.header_count) {
+            if (!measure_headers(&r, 0, NULL)) return 0;
+            p = r.end;
+        }
+        if (p != r.end) return 0;
+        f.null_keys += r.key_length < 0;
+        if (r.timestamp < f.timestamp_min) f.timestamp_min = r.timestamp;
+        if (r.timestamp > f.timestamp_max) f.timestamp_max = r.timestamp;
+    }
+    *facts = f;
+    return p == b.body + b.body_size;
+}
+
+/* Lists the whole batches of all chunks, up to the first bad one; a cut last one is left out, and
+ * those of aborted transactions are marked as to be skipped (which uses their lists up). Those
+ * which are not compressed are measured on the way, while they are in the cache. Returns how many
+ * there are, and in seen[] all their attributes or'ed together, then chunk and position of the
+ * bad one (-1 if there is none). With batches == NULL it only counts, and seen[0] is how many
+ * records they can have at most. Should the bytes have changed since they were counted, what is
+ * beyond `batch_limit` counts as bad. */
 EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batches,
-                          int64_t check_crc, Sizes *sizes, int64_t *seen)
+                          int64_t batch_limit, int64_t check_crc, Sizes *sizes, int64_t *seen)
 {
     int64_t found = 0;
     seen[0] = 0;
     if (sizes) *sizes = nothing(sizes);
     for (int64_t c = 0; c < chunk_count; c++) {
         const Chunk *chunk = &chunks[c];
+        Hiding hiding = {0, 0};
         for (int64_t position = 0; chunk->size - position >= LENGTH_FROM;) {
             const uint8_t *p = chunk->data + position;
             int64_t size = (int64_t)(int32_t)get32(p + 8) + LENGTH_FROM;
@@ -260,10 +274,12 @@ EXPORT int64_t shoal_scan(const Chunk *chunks, int64_t chunk_count, Batch *batch
             if (size > chunk->size - position) break;
             if (size < HEADER_SIZE || p[16] != 2) return found;
             if (batches) {
+                if (found == batch_limit) return found;
                 Batch *b = &batches[found];
                 if (!read_batch(chunk, position, size, b)) return found;
                 if (check_crc && shoal_crc32c(p + CRC_FROM, size - CRC_FROM) != get32(p + 17))
                     return found;
+                if (chunk->aborted_count && !hide(chunk, &hiding, p, b)) return found;
                 if (sizes && b->body && !(b->attributes & CODEC) && !measure_batch(b, sizes))
                     return found;
                 b->chunk = c;

@@ -19,7 +19,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 6
+VERSION: Final = 9
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -33,7 +33,13 @@ def _int64s(names: str) -> dict[str, Any]:
 
 
 # The same names in the same order as in kernel.c. Addresses are plain integers here.
-ChunkIn = _structure("ChunkIn", data=c_void_p, **_int64s("size start_offset end_offset partition"))
+ChunkIn = _structure(
+    "ChunkIn",
+    data=c_void_p,
+    **_int64s("size start_offset end_offset partition"),
+    aborted=c_void_p,
+    aborted_count=c_int64,
+)
 Batch = _structure(
     "Batch",
     **_int64s("chunk position size"),
@@ -103,13 +109,18 @@ TableIn = _structure(
         "base_offset base_sequence"
     ),
 )
+Facts = _structure("Facts", **_int64s("null_keys timestamp_min timestamp_max"))
 Cut = _structure("Cut", **_int64s("position size rows base_timestamp max_timestamp"))
 
 _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_prepare": (None, [c_int64]),
     "shoal_crc32c": (c_uint32, [c_char_p, c_int64]),
-    "shoal_scan": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p]),
+    "shoal_scan": (
+        c_int64,
+        [c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p],
+    ),
     "shoal_measure": (c_int64, [c_void_p, c_int64, c_void_p]),
+    "shoal_vet": (c_int64, [c_void_p, c_int64, c_void_p, c_int64, c_void_p]),
     "shoal_layout": (c_int64, [c_void_p, c_int64, c_void_p]),
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64]),
@@ -117,7 +128,11 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
 #: Names of our own for functions called without letting other threads run meanwhile.
-_BRIEF: Final = {"count_batches": "shoal_scan", "lay_out": "shoal_layout"}
+_BRIEF: Final = {
+    "count_batches": "shoal_scan",
+    "lay_out": "shoal_layout",
+    "vet_briefly": "shoal_vet",
+}
 
 
 def load(path: str, *, crc_instruction: bool = True) -> Any:

@@ -8,14 +8,25 @@ wrote it: i16 version, i32 coordinator_epoch.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
 from shoal.records.batch import NewRecord, decode_batch, encode_batch
 from shoal.records.checksum import Buffer
 
+MARKER_SIZE: Final = 78
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+
+class EndMarker(NamedTuple):
+    """What a marker says."""
+
+    commit: bool
+    coordinator_epoch: int | None
+    """None if the writer left it out."""
 
 
 def encode_marker(
@@ -46,10 +57,25 @@ def encode_marker(
     )
 
 
+def read_marker(data: Buffer, position: int = 0, *, check_crc: bool = True) -> EndMarker | None:
+    """What this control batch says of its producer's transaction; None if nothing.
+
+    Compaction may have emptied it, and a control batch may be of another kind.
+    """
+    for record in decode_batch(data, position, check_crc=check_crc):
+        key, value = record.key, record.value
+        if key is None or len(key) < _CONTROL_KEY.size:
+            raise CorruptDataError("a control record has no type", position=position)
+        kind = _CONTROL_KEY.unpack_from(key)[1]
+        if kind not in (_ABORT, _COMMIT):
+            return None
+        is_whole = value is not None and len(value) >= _CONTROL_VALUE.size
+        epoch = _CONTROL_VALUE.unpack_from(value or b"")[1] if is_whole else None
+        return EndMarker(kind == _COMMIT, epoch)
+    return None
+
+
 def is_abort_marker(data: Buffer, position: int = 0, *, check_crc: bool = True) -> bool:
     """Does this control batch say that its producer's transaction was aborted?"""
-    for record in decode_batch(data, position, check_crc=check_crc):
-        if record.key is None or len(record.key) < _CONTROL_KEY.size:
-            raise CorruptDataError("a control record has no type", position=position)
-        return bool(_CONTROL_KEY.unpack_from(record.key)[1] == 0)
-    return False  # compaction emptied it
+    marker = read_marker(data, position, check_crc=check_crc)
+    return marker is not None and not marker.commit

@@ -1,8 +1,9 @@
 """Batches to Python objects: tuples, or ``Record``s as a consumer returns them.
 
-Rule: the work per record is done by loops that are not written in Python. The C kernel writes a
-format string and ``struct`` cuts all keys and values in one call; offsets and timestamps come as
-arrays; ``map`` builds the records. Without the kernel, record.py's parser does it.
+Rule: the work per record is done by loops that are not written in Python. The C kernel finds the
+records and objects.c makes a ``Record`` of each. Where that extension is not there, the kernel
+writes a format string and ``struct`` cuts all keys and values in one call; offsets and timestamps
+come as arrays; ``map`` builds the records. Without the kernel, record.py's parser does it.
 
 For a few records the preparations cost more than they save, so those are always parsed.
 """
@@ -20,11 +21,12 @@ from shoal.records.batch import LIMIT_BYTES, BatchHeader
 from shoal.records.checksum import Buffer
 from shoal.records.chunks import (
     ChunkLike,
-    Limits,
+    DecodeLimits,
     as_chunks,
     native_groups,
     plain_groups,
 )
+from shoal.records.extension import extension
 from shoal.records.kernel import (
     INDEX_BYTES,
     WANTED,
@@ -42,6 +44,16 @@ from shoal.types import Header, Record, TimestampType
 _GROUP_BYTES: Final = 256 * 1024
 _CUT_SIZE_MAX: Final = 44  # as in kernel.c
 _NO_END: Final = 2**63 - 1
+
+_native: Final = extension("shoal.records._objects")
+if _native is not None:
+    _native.prepare(
+        Record,
+        tuple(Record.__slots__),
+        TimestampType.CREATE_TIME,
+        TimestampType.LOG_APPEND_TIME,
+        CorruptDataError,
+    )
 
 
 class Lists(NamedTuple):
@@ -74,6 +86,13 @@ def iter_records(
     Those before a bad batch are yielded before its error is raised.
     """
     topic, partition = chunk[0], chunk[1]
+    library = native()
+    if library is not None and _native is not None:
+        chunks, limits = as_chunks([chunk]), _limits(check_crc, limit_bytes)
+        for group in native_groups(library, chunks, limits):
+            which = group.batches, group.first, group.batch_count, group.sizes
+            yield _native.make(*which, topic, partition)
+        return
     for lists in _iter_lists(chunk, check_crc, limit_bytes):
         kinds, epochs = _per_record(lists.batches)
         yield list(
@@ -92,6 +111,24 @@ def iter_records(
         )
 
 
+def texts_of(
+    records: list[Record[Any, Any]], start: int, end: int, *, keys: bool, values: bool
+) -> int:
+    """Keys, values or both from bytes to text, in place, from ``start`` on.
+
+    How far that went: to ``end``, or to a record that is not UTF-8, which is as it was; not at
+    all, without the extension.
+    """
+    if _native is None:
+        return start
+    reached: int = _native.decode(records, start, end, keys, values)
+    return reached
+
+
+def _limits(check_crc: bool, limit_bytes: int) -> DecodeLimits:
+    return DecodeLimits(check_crc, limit_bytes, _GROUP_BYTES, apart=True)
+
+
 def _per_record(
     batches: Sequence[tuple[int, TimestampType, int | None]],
 ) -> tuple[Iterable[TimestampType], Iterable[int | None]]:
@@ -104,7 +141,7 @@ def _per_record(
 
 def _iter_lists(chunk: ChunkLike, check_crc: bool, limit_bytes: int) -> Iterator[Lists]:
     chunks = as_chunks([chunk])
-    limits = Limits(check_crc, limit_bytes, _GROUP_BYTES, apart=True)
+    limits = _limits(check_crc, limit_bytes)
     library = native()
     if library is None:
         for rows in chain.from_iterable(plain_groups(chunks, limits)):
