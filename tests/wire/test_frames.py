@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 from kio.serial import entity_writer
@@ -17,17 +16,15 @@ from shoal.wire.apis.fetch import FetchResponse
 from shoal.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from shoal.wire.apis.registry import API, ApiKey
 from shoal.wire.frames import (
-    MAX_FRAME_BYTES,
-    FrameReader,
     RequestHeader,
     decode_correlation_id,
-    decode_request,
     decode_request_header,
     decode_response,
     encode_request,
     encode_response,
     recognise,
 )
+from shoal.wire.schema import Message
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -38,58 +35,18 @@ def request(version: int, client_id: str | None = "me", correlation_id: int = 7)
 
 
 def frame_of(data: bytes) -> bytes:
-    (frame,) = FrameReader().feed(data)
-    return frame
+    """Without its size."""
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    return data[4:]
 
 
-# ---------------------------------------------------------------------- frames
+def decode_request(frame: bytes, *, budget: int | None = None) -> tuple[RequestHeader, Message]:
+    header, body = decode_request_header(frame)
+    spec = API[header.api_key]
+    return header, spec.request.decode(body, header.api_version, budget=budget)
 
 
-@given(st.lists(st.binary(min_size=4, max_size=40), max_size=6), st.data())
-def test_frames_come_out_whole_however_the_bytes_are_cut(bodies, data):
-    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    reader = FrameReader()
-    received = []
-    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        received += reader.feed(stream[start:end])
-    assert received == bodies
-    assert reader.buffered_bytes == 0
-
-
-def test_a_frame_that_is_not_complete_is_kept():
-    reader = FrameReader()
-    assert reader.feed(b"\0\0") == []
-    assert reader.feed(b"\0\6abc") == []
-    assert reader.buffered_bytes == 7
-    assert reader.feed(memoryview(b"def\0\0\0\4gh")) == [b"abcdef"]
-    assert reader.feed(bytearray(b"ij")) == [b"ghij"]
-
-
-def test_an_announced_size_allocates_nothing():
-    reader = FrameReader()
-    assert reader.feed(MAX_FRAME_BYTES.to_bytes(4, "big")) == []
-    assert reader.buffered_bytes == 4
-
-
-@pytest.mark.parametrize("size", [-1, 0, 3, -(2**31)])
-def test_an_impossible_size_is_refused(size):
-    with pytest.raises(InvalidFrameError, match=f"cannot have {size} bytes"):
-        FrameReader().feed(size.to_bytes(4, "big", signed=True) + b"more")
-
-
-def test_a_size_above_the_limit_is_refused_with_the_limit():
-    reader = FrameReader(max_size_bytes=10)
-    with pytest.raises(InvalidFrameError, match="11 bytes is above the limit of 10"):
-        reader.feed(b"\0\0\0\x0b")
-    reader = FrameReader(max_size_bytes=10)
-    reader.max_size_bytes = 11
-    assert reader.feed(b"\0\0\0\x0b" + bytes(11)) == [bytes(11)]
-
-
-def test_a_bad_size_behind_a_good_frame_is_refused_too():
-    with pytest.raises(InvalidFrameError):
-        FrameReader().feed(b"\0\0\0\4abcd" + b"\xff\xff\xff\xff")
+# ---------------------------------------------------------------------- peers
 
 
 @pytest.mark.parametrize(
@@ -107,10 +64,6 @@ def test_a_bad_size_behind_a_good_frame_is_refused_too():
 )
 def test_other_protocols_are_recognised(start, hint):
     assert hint in recognise(start)
-    with pytest.raises(InvalidFrameError) as raised:
-        FrameReader().feed(start)
-    assert hint in raised.value.hint
-    assert hint in str(raised.value)
 
 
 def test_nothing_is_recognised_in_nothing():
@@ -144,7 +97,7 @@ def test_a_request_header_is_the_one_kio_writes(version):
 def test_unknown_tags_of_a_header_are_skipped():
     frame = frame_of(request(4))
     head = frame[: 10 + 2]
-    tagged = head + bytes.fromhex("02 00 01 aa 05 00") + HEARTBEAT.encode(4)
+    tagged = head + bytes.fromhex("02 00 02 01 02 05 00") + HEARTBEAT.encode(4)
     header, message = decode_request(tagged)
     assert header.client_id == "me"
     assert message == HEARTBEAT
@@ -155,8 +108,6 @@ def test_the_header_of_an_api_versions_request_from_the_future_can_be_read():
     header, body = decode_request_header(frame)
     assert header == RequestHeader(18, 99, 7, None)
     assert bytes(body) == b"\xaa"
-    with pytest.raises(InvalidMessageError, match="api key 18, version 99"):
-        decode_request(frame)
 
 
 def test_the_header_of_an_unknown_api_can_be_read():
@@ -164,8 +115,6 @@ def test_the_header_of_an_unknown_api_can_be_read():
     header, body = decode_request_header(frame)
     assert header == RequestHeader(999, 0, 7, "x")
     assert bytes(body) == b"\xaa\xbb"
-    with pytest.raises(InvalidMessageError, match="api key 999, version 0"):
-        decode_request(frame)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +124,6 @@ def test_the_header_of_an_unknown_api_can_be_read():
         ("000c 0004 00000007", "8 bytes has no header"),
         ("000c 0000 00000007 0005 61", "client id is longer than its frame"),
         ("000c 0000 00000007 fffe", "client id has the length -2"),
-        ("000c 0000 00000007 0001 ff", "client id is not valid UTF-8"),
         ("000c 0004 00000007 ffff", "tag section of the header is not whole"),
         ("000c 0004 00000007 ffff ffffffffff0f", "tag section of the header is not whole"),
         ("000c 0004 00000007 ffff ffffffff0f", "tag section of the header is not whole"),
@@ -187,8 +135,18 @@ def test_a_broken_request_header_is_refused(frame, text):
         decode_request_header(bytes.fromhex(frame))
 
 
+def test_a_client_id_that_is_no_utf_8_is_readable_all_the_same():
+    header, _ = decode_request_header(bytes.fromhex("000c 0000 00000007 0004 636166e9"))
+    assert header.client_id == "caf\ufffd"
+
+
+def test_bytes_behind_a_response_are_ignored():
+    frame = b"".join(encode_response(12, 4, 7, HeartbeatResponse(error_code=3)))[4:]
+    assert decode_response(frame + b"more", 12, 4) == (7, HeartbeatResponse(error_code=3))
+
+
 def test_the_budget_reaches_the_message():
-    message = API[ApiKey.LEAVE_GROUP].request
+    message: Any = API[ApiKey.LEAVE_GROUP].request
     leave = message(group_id="g", members=[message.MemberIdentity(member_id="m")] * 5)
     frame = frame_of(b"".join(encode_request(ApiKey.LEAVE_GROUP, 3, 1, None, leave)))
     assert decode_request(frame, budget=5)[1] == leave

@@ -105,6 +105,8 @@ def test_groups_are_written_as_kafka_writes_them(version):
 def test_values_are_written_in_the_versions_kafka_writes():
     plain = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=9)
     assert encode_value(plain)[:2] == b"\0\3"
+    known = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=9, topic_id=b"t" * 16)
+    assert encode_value(known)[:2] == b"\0\4"
     assert encode_value(OFFSET)[:2] == b"\0\1", "an explicit time to expire exists only in v1"
     assert encode_value(GROUP)[:2] == b"\0\3"
     assert encode_value(ConsumerGroupMetadataValue(epoch=1))[:2] == b"\0\0"

@@ -8,9 +8,6 @@ Both sides of a group may be of different age, so reading is lenient where messa
 version above ours is read as our highest and what follows is ignored; what an older version lacks
 is at its default. Only a negative version and bytes that end too early are errors.
 
-Sticky assignors keep what a member owned in its user data, without a version: first with a
-generation (v1), formerly without (v0). The cooperative one writes only the generation there.
-
 Rule: bytes in, plain values out; nothing here decides anything about a group.
 """
 
@@ -29,7 +26,6 @@ MAX_VERSION: Final = 3
 # The bytes came from a member of one's own group, inside a frame that was bounded already.
 _BUDGET: Final = 1_000_000
 _VERSION: Final = Layout(">h")
-_GENERATION: Final = Layout(">i")
 
 
 class TopicPartitions(Struct):
@@ -54,14 +50,9 @@ class _Topics(Message, versions=(0, 0), flexible=None):
     topics: Array[String]
 
 
-class _StickyOwned(Message, versions=(0, 1), flexible=None):
-    owned_partitions: Array[TopicPartitions]
-    generation_id: Int32 = since(1, default=-1, ignorable=True)
-
-
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """What one member wants to read, and what it owns until the group decides anew."""
+class ConsumerProtocolSubscription:
+    """What one member wants to read, and what it owns until the group decides again."""
 
     topics: Sequence[str]
     user_data: bytes | None = None
@@ -81,7 +72,7 @@ class Subscription:
         return _VERSION.pack(version) + message.encode(version)
 
     @classmethod
-    def decode(cls, data: bytes | memoryview) -> Subscription:
+    def decode(cls, data: bytes | memoryview) -> ConsumerProtocolSubscription:
         message, _ = _Subscription.decode_prefix(data, *_start(data), budget=_BUDGET)
         return cls(
             topics=tuple(message.topics),
@@ -94,7 +85,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ConsumerProtocolAssignment:
     """What one member is to read. The order of the partitions is the assignor's."""
 
     partitions: Sequence[TopicPartition] = ()
@@ -108,7 +99,7 @@ class Assignment:
         return _VERSION.pack(version) + message.encode(version)
 
     @classmethod
-    def decode(cls, data: bytes | memoryview) -> Assignment:
+    def decode(cls, data: bytes | memoryview) -> ConsumerProtocolAssignment:
         message, _ = _Assignment.decode_prefix(data, *_start(data), budget=_BUDGET)
         return cls(_flat(message.assigned_partitions), message.user_data)
 
@@ -120,40 +111,9 @@ def subscribed_topics(data: bytes | memoryview) -> tuple[str, ...]:
     return tuple(message.topics)
 
 
-def encode_sticky_user_data(
-    partitions: Iterable[TopicPartition], generation_id: int | None
-) -> bytes:
-    """User data of the sticky assignor, v1: topics sorted, their partitions in the given order.
-
-    Java writes the topics in the order of a hash map, which readers must not care about.
-    """
-    generation = -1 if generation_id is None else generation_id
-    owned = sorted(_by_topic(partitions), key=lambda each: each.topic)
-    return _StickyOwned(owned_partitions=owned, generation_id=generation).encode(1)
-
-
-def decode_sticky_user_data(
-    data: bytes | memoryview,
-) -> tuple[tuple[TopicPartition, ...], int | None]:
-    """Owned partitions and their generation, which v0 does not have."""
-    try:
-        message, _ = _StickyOwned.decode_prefix(data, 1, budget=_BUDGET)
-    except InvalidMessageError:
-        message, _ = _StickyOwned.decode_prefix(data, 0, budget=_BUDGET)
-    generation = None if message.generation_id < 0 else message.generation_id
-    return _flat(message.owned_partitions), generation
-
-
-def encode_cooperative_user_data(generation_id: int | None) -> bytes:
-    """User data of the cooperative sticky assignor: the generation, -1 before the first."""
-    return _GENERATION.pack(-1 if generation_id is None else generation_id)
-
-
-def decode_cooperative_user_data(data: bytes | memoryview) -> int | None:
-    if len(data) < _GENERATION.size:
-        raise InvalidMessageError(f"cooperative user data of {len(data)} bytes; it has four")
-    generation: int = _GENERATION.unpack_from(data)[0]
-    return None if generation < 0 else generation
+def subscription_version(data: bytes | memoryview) -> int:
+    """The highest version that both the sender of a subscription and we can read."""
+    return _start(data)[0]
 
 
 def _start(data: bytes | memoryview) -> tuple[int, int]:

@@ -24,13 +24,13 @@ from typing import Any, Final, NoReturn
 from shoal.errors import InvalidMessageError
 from shoal.wire.fields import UUID, ArrayOf, Blob, Field, Kind, Scalar, StructOf, Text, fields_of
 from shoal.wire.misfit import MAX_STRING_BYTES, default_instance, default_value
-from shoal.wire.source import Block, Source
+from shoal.wire.source import Block, GeneratedSource
 from shoal.wire.varint import decode_uvarint
 
 # (data, position, element budget) -> (message, position after it)
 Decoder = Callable[[Any, int, int], tuple[Any, int]]
 
-FAULTS: Final = (packing.error, IndexError, UnicodeDecodeError, InvalidMessageError)
+FAULTS: Final = (packing.error, IndexError, InvalidMessageError)
 
 
 def compile_decoder(struct: type, version: int, *, flexible: bool) -> Decoder:
@@ -38,7 +38,7 @@ def compile_decoder(struct: type, version: int, *, flexible: bool) -> Decoder:
 
     It wants a memoryview if ``holds_records(struct)``, else bytes, which slice faster.
     """
-    source = Source(f"{struct.__qualname__} v{version} decoder")
+    source = GeneratedSource(f"{struct.__qualname__} v{version} decoder")
     source.names.update(
         new=object.__new__,
         default=default_instance,
@@ -85,7 +85,9 @@ class _Emitter:
 
     block: Block
 
-    def __init__(self, source: Source, struct: type, version: int, *, flexible: bool) -> None:
+    def __init__(
+        self, source: GeneratedSource, struct: type, version: int, *, flexible: bool
+    ) -> None:
         self.source = source
         self.root = struct
         self.version = version
@@ -102,7 +104,10 @@ class _Emitter:
             case Scalar():
                 self.run.append((kind.format, target))
             case Text():
-                text = "str({}, 'utf-8')" if self.views else "{}.decode()"
+                # What is no UTF-8 is replaced, as Kafka does: a name in Latin-1 is no attack.
+                text = (
+                    "str({}, 'utf-8', 'replace')" if self.views else "{}.decode('utf-8', 'replace')"
+                )
                 self.sized("string_length", "h", text, target, path, nullable=nullable)
             case Blob(zero_copy):
                 copied = "bytes({})" if self.views and not zero_copy else "{}"
@@ -281,23 +286,23 @@ class _Emitter:
         block = inner.block = Block(f"def {name}(d, p, budget, o):")
         block.line("end = len(d)")
         block.line("count, p = uvarint(d, p)")
-        block.line("budget -= count; last = -1")
+        block.line("budget -= count")
         with block.indented("if budget < 0:"):
             block.line("over_budget()")
         with block.indented("for _ in range(count):"):
-            block.line("last, p, stop = next_tag(d, p, end, last)")
+            block.line("tag, p, stop = next_tag(d, p, end)")
             keyword = "if"
             for field in fields:
-                with block.indented(f"{keyword} last == {field.spec.tag}:"):
+                with block.indented(f"{keyword} tag == {field.spec.tag}:"):
                     nullable = field.nullable_in(self.version)
                     where = f"{path}.{field.name}" if path else field.name
                     inner.value(field.kind, f"o.{field.name}", where, nullable=nullable)
                     inner.flush()
                     with block.indented("if p != stop:"):
-                        block.line("tag_size(last)")
+                        block.line("tag_size(tag)")
                 keyword = "elif"
             with block.indented("else:"):
-                block.line("keep_unknown(o, last, d[p:stop])")
+                block.line("keep_unknown(o, tag, d[p:stop])")
                 block.line("p = stop")
         block.line("return p, budget")
         self.source.add_function(block.lines)
@@ -369,24 +374,24 @@ def _too_many() -> NoReturn:
 
 
 def _unknown_tags(data: Any, position: int, budget: int, struct: Any) -> tuple[int, int]:
-    """Reads a tag section of which the declaration knows no field."""
+    """Reads a tag section whose fields the declaration does not know."""
     count, position = decode_uvarint(data, position)
     budget -= count
     if budget < 0:
         _over_budget()
-    tag = -1
     for _ in range(count):
-        tag, position, stop = _next_tag(data, position, len(data), tag)
+        tag, position, stop = _next_tag(data, position, len(data))
         _keep_unknown(struct, tag, data[position:stop])
         position = stop
     return position, budget
 
 
-def _next_tag(data: Any, position: int, end: int, last: int) -> tuple[int, int, int]:
-    """A tag, and where its bytes start and end."""
+def _next_tag(data: Any, position: int, end: int) -> tuple[int, int, int]:
+    """A tag, and where its bytes start and end.
+
+    They should come in order and once; Kafka does not look, and of two the last one counts.
+    """
     tag, position = decode_uvarint(data, position)
-    if tag <= last:
-        raise InvalidMessageError(f"tagged field {tag} comes after {last}")
     size, position = decode_uvarint(data, position)
     if position + size > end:
         _tag_size(tag)

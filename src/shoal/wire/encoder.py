@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from shoal.wire.fields import UUID, ArrayOf, Blob, Field, Kind, Scalar, StructOf, Text, fields_of
 from shoal.wire.misfit import MAX_STRING_BYTES, default_instance, refuse
-from shoal.wire.source import Block, Source
+from shoal.wire.source import Block, GeneratedSource
 from shoal.wire.varint import encode_uvarint
 
 Part = bytes | bytearray | memoryview
@@ -31,7 +31,7 @@ ONE_BYTE: Final = tuple(bytes([n]) for n in range(128))
 
 def compile_encoder(struct: type, version: int, *, flexible: bool) -> Encoder:
     """The function which encodes ``struct`` in ``version``."""
-    source = Source(f"{struct.__qualname__} v{version} encoder")
+    source = GeneratedSource(f"{struct.__qualname__} v{version} encoder")
     source.names.update(
         ONE_BYTE=ONE_BYTE,
         join=b"".join,
@@ -54,7 +54,7 @@ class _Emitter:
     and ``*`` for the numbers of an array, whose count is the item before.
     """
 
-    def __init__(self, source: Source, name: str, version: int, *, flexible: bool) -> None:
+    def __init__(self, source: GeneratedSource, name: str, version: int, *, flexible: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
@@ -289,7 +289,7 @@ class _Emitter:
 class _ArrayPackers(dict[Any, Callable[..., bytes]]):
     """Pack functions of a run that holds arrays of numbers, by the arrays' counts on the wire.
 
-    Counts repeat (replicas: three, three, none), so nearly every call is a lookup. Only so many
+    Counts repeat (replicas: three, three, none), so nearly every call is a lookup. Only this many
     are kept; a caller with ever new counts pays for building the function.
     """
 

@@ -13,7 +13,6 @@ Rule: a frame reader's memory grows with the bytes that came, never with the siz
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct as Layout
 from typing import Any, Final
@@ -44,70 +43,6 @@ class RequestHeader:
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-class FrameReader:
-    """Takes bytes as they arrive and gives whole frames, without their size prefix.
-
-    ``max_size_bytes`` may be raised at any time (after authentication). After an InvalidFrameError
-    the connection is of no use: where the next frame starts is not known.
-    """
-
-    __slots__ = ("_buffer", "_wanted", "max_size_bytes")
-
-    def __init__(self, max_size_bytes: int = MAX_FRAME_BYTES) -> None:
-        self.max_size_bytes = max_size_bytes
-        self._buffer = bytearray()
-        self._wanted = _SIZE.size
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames which ``data`` completes, in order.
-
-        Raises:
-            InvalidFrameError: a size is impossible or above the limit; ``hint`` says what the
-                peer seems to speak instead of Kafka.
-        """
-        buffer = self._buffer
-        if not buffer and len(data) >= _SIZE.size:
-            # The usual case, one whole frame at a time, does without a second copy.
-            size = self._size(data)
-            if len(data) == size + _SIZE.size:
-                return [bytes(data[_SIZE.size :])]
-        buffer += data
-        if len(buffer) < self._wanted:
-            return []
-        return list(self._take())
-
-    def _take(self) -> Iterator[bytes]:
-        buffer = self._buffer
-        position = 0
-        try:
-            while len(buffer) - position >= _SIZE.size:
-                end = position + _SIZE.size + self._size(buffer, position)
-                self._wanted = end - position
-                if end > len(buffer):
-                    return
-                yield bytes(memoryview(buffer)[position + _SIZE.size : end])
-                position = end
-                self._wanted = _SIZE.size
-        finally:
-            del buffer[:position]
-
-    def _size(self, data: bytes | bytearray | memoryview, position: int = 0) -> int:
-        size: int = _SIZE.unpack_from(data, position)[0]
-        if MIN_FRAME_BYTES <= size <= self.max_size_bytes:
-            return size
-        hint = recognise(bytes(data[position : position + 16]))
-        if size > self.max_size_bytes:
-            reason = f"a frame of {size} bytes is above the limit of {self.max_size_bytes}"
-        else:
-            reason = f"a frame cannot have {size} bytes"
-        raise InvalidFrameError(reason, hint=hint)
 
 
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
@@ -169,23 +104,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, mem
 def _client_id(frame: bytes | memoryview, end: int, length: int) -> str:
     if end > len(frame):
         raise InvalidFrameError("the client id is longer than its frame")
-    try:
-        return str(frame[end - length : end], "utf-8")
-    except UnicodeDecodeError as fault:
-        raise InvalidFrameError("the client id is not valid UTF-8") from fault
-
-
-def decode_request(
-    frame: bytes | memoryview, *, budget: int | None = None
-) -> tuple[RequestHeader, Message]:
-    """Header and message of a request whose API and version we know."""
-    header, body = decode_request_header(frame)
-    spec = API.get(header.api_key)
-    if spec is None or not spec.has_version(header.api_version):
-        raise InvalidMessageError(
-            f"unknown request: api key {header.api_key}, version {header.api_version}"
-        )
-    return header, spec.request.decode(body, header.api_version, budget=budget)
+    return str(frame[end - length : end], "utf-8", "replace")
 
 
 # ---------------------------------------------------------------------- responses
@@ -226,12 +145,13 @@ def decode_response(
         (error_code,) = _INT16.unpack_from(frame, position)
         if error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
-    body = memoryview(frame)[position:]
-    return correlation_id, spec.response.decode(body, version, budget=budget)
+    # Bytes behind the message are ignored, as Java's clients do.
+    message, _ = spec.response.decode_prefix(memoryview(frame)[position:], version, budget=budget)
+    return correlation_id, message
 
 
 def _skip_tags(frame: bytes | memoryview, position: int) -> int:
-    """The position after the tag section of a header. We know no tag of a header."""
+    """The position after the tag section of a header. No tag of a header is known to us."""
     try:
         count, position = decode_uvarint(frame, position)
         for _ in range(min(count, len(frame))):

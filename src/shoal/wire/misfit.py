@@ -7,6 +7,7 @@ This walk is slow, clear and only taken then.
 from __future__ import annotations
 
 import struct as packing
+from functools import cache
 from typing import Any, Final, NoReturn
 
 from shoal.wire.fields import (
@@ -18,6 +19,7 @@ from shoal.wire.fields import (
     Field,
     Kind,
     Scalar,
+    StructOf,
     Text,
     fields_of,
 )
@@ -53,7 +55,22 @@ def default_value(field: Field) -> Any:
 
 
 def default_instance(struct: type) -> Any:
-    return struct(**{field.name: default_value(field) for field in fields_of(struct)})
+    plain, structs = _defaults(struct)
+    return struct(**plain, **{name: default_instance(each) for name, each in structs.items()})
+
+
+@cache
+def _defaults(struct: type) -> tuple[dict[str, Any], dict[str, type]]:
+    """What instances may share, and what each needs one of its own of."""
+    plain: dict[str, Any] = {}
+    structs: dict[str, type] = {}
+    for field in fields_of(struct):
+        value = default_value(field)
+        if isinstance(field.kind, StructOf) and value is not None:
+            structs[field.name] = field.kind.struct
+        else:
+            plain[field.name] = value
+    return plain, structs
 
 
 def find_misfit(value: Any, struct: type, version: int, *, flexible: bool) -> str | None:

@@ -230,6 +230,7 @@ RECORD_TYPES: Final[dict[int, tuple[type[Key], type[Value]]]] = {
 }
 _VALUE_OF: Final = dict(RECORD_TYPES.values())
 _NEVER: Final = -1
+_unpack_version: Final = _VERSION.unpack_from
 
 
 def encode_key(key: Key) -> bytes:
@@ -238,19 +239,22 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes | memoryview) -> Key | UnknownKey:
-    """The key in ``data``; one of a type that we do not know is no error."""
-    record_type = _version(data, "a key")
-    if record_type not in RECORD_TYPES:
+    """The key in ``data``; one of a type that we do not know is not an error."""
+    if len(data) < _VERSION.size:
+        raise _too_short(data, "a key")
+    (record_type,) = _unpack_version(data)
+    types = RECORD_TYPES.get(record_type)
+    if types is None:
         return UnknownKey(record_type, bytes(data))
-    key_type, _ = RECORD_TYPES[record_type]
-    return key_type.decode(data[_VERSION.size :], record_type)
+    return types[0].decode(data, record_type, start=_VERSION.size)
 
 
 def encode_value(value: Value, version: int | None = None) -> bytes:
     """The bytes of a value, in the version that Kafka writes unless one is asked for.
 
-    These are versions which every broker since 2.3 can read; an offset with a time of its own to
-    expire needs version 1, the only one which has the field.
+    These are versions which every broker since 2.3 can read, but for an offset whose topic's id is
+    known: that is version 4, which 4.2 and later write. One with a time of its own to expire needs
+    version 1, the only one which has the field.
     """
     if version is None:
         version = _written_version(value)
@@ -261,20 +265,21 @@ def decode_value(key: Key, data: bytes | memoryview | None) -> Value | None:
     """The value that belongs to ``key``; ``None`` is a tombstone."""
     if data is None:
         return None
-    version = _version(data, "a value")
-    return _VALUE_OF[type(key)].decode(data[_VERSION.size :], version)
+    if len(data) < _VERSION.size:
+        raise _too_short(data, "a value")
+    (version,) = _unpack_version(data)
+    return _VALUE_OF[type(key)].decode(data, version, start=_VERSION.size)
 
 
 def _written_version(value: Value) -> int:
     if isinstance(value, OffsetCommitValue):
-        return 3 if value.expire_timestamp == _NEVER else 1
+        if value.expire_timestamp != _NEVER:
+            return 1
+        return 3 if value.topic_id == ZERO_UUID else 4
     if isinstance(value, GroupMetadataValue):
         return 3
     return value.MAX_VERSION
 
 
-def _version(data: bytes | memoryview, what: str) -> int:
-    if len(data) < _VERSION.size:
-        raise InvalidMessageError(f"{what} of __consumer_offsets has {len(data)} bytes")
-    version: int = _VERSION.unpack_from(data)[0]
-    return version
+def _too_short(data: bytes | memoryview, what: str) -> InvalidMessageError:
+    return InvalidMessageError(f"{what} of __consumer_offsets has {len(data)} bytes")

@@ -2,7 +2,9 @@
 
 A message is declared once for all its versions, and the declaration is its documentation::
 
-    class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible=4):
+    class HeartbeatRequest(
+        Request["HeartbeatResponse"], api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4
+    ):
         group_id: String
         generation_id: Int32
         member_id: String
@@ -19,7 +21,7 @@ object can be sent to brokers of different age.
 from __future__ import annotations
 
 import struct as packing
-from typing import Any, ClassVar, Final, Self, dataclass_transform
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform
 
 from shoal.errors import InvalidMessageError
 from shoal.wire.decoder import FAULTS, Decoder, compile_decoder, holds_records
@@ -63,6 +65,7 @@ __all__ = [
     "Message",
     "Part",
     "Records",
+    "Request",
     "String",
     "Struct",
     "Uint16",
@@ -172,6 +175,7 @@ class Message(Struct):
     def __init_subclass__(
         cls, *, versions: tuple[int, int], flexible: int | None, api_key: int | None = None
     ) -> None:
+        super().__init_subclass__()
         cls.API_KEY = api_key
         cls.MIN_VERSION, cls.MAX_VERSION = versions
         cls.FLEXIBLE_FROM = flexible
@@ -210,16 +214,27 @@ class Message(Struct):
 
     @classmethod
     def decode(
-        cls, data: bytes | bytearray | memoryview, version: int, *, budget: int | None = None
+        cls,
+        data: bytes | bytearray | memoryview,
+        version: int,
+        *,
+        start: int = 0,
+        budget: int | None = None,
     ) -> Self:
-        """The message in ``data``, all of it; anything else is an InvalidMessageError.
+        """The message in ``data`` from ``start`` to its end; else an InvalidMessageError.
 
         Record batches are views of ``data``. ``budget`` limits the number of elements.
         """
-        message, position = cls.decode_prefix(data, version, 0, budget)
-        if position != len(data):
-            left = len(data) - position
-            raise InvalidMessageError(f"{cls.__name__} v{version}: {left} bytes left over")
+        # The same as ``decode_prefix``, once more: a restart decodes hundreds of thousands.
+        decoder = cls._decoders.get(version) or cls._compile_decoder(version)
+        source = memoryview(data) if cls._wants_view else bytes(data)
+        try:
+            decoded = decoder(source, start, cls.BUDGET if budget is None else budget)
+        except FAULTS as fault:
+            raise InvalidMessageError(f"{cls.__name__} v{version}: {_reason(fault)}") from fault
+        message: Self = decoded[0]
+        if decoded[1] != len(source):
+            raise cls._wrong_end(version, len(source) - decoded[1])
         return message
 
     @classmethod
@@ -238,8 +253,13 @@ class Message(Struct):
         except FAULTS as fault:
             raise InvalidMessageError(f"{cls.__name__} v{version}: {_reason(fault)}") from fault
         if decoded[1] > len(source):
-            raise InvalidMessageError(f"{cls.__name__} v{version}: ends too early")
+            raise cls._wrong_end(version, len(source) - decoded[1])
         return decoded
+
+    @classmethod
+    def _wrong_end(cls, version: int, left: int) -> InvalidMessageError:
+        text = f"{left} bytes left over" if left > 0 else "ends too early"
+        return InvalidMessageError(f"{cls.__name__} v{version}: {text}")
 
     @classmethod
     def _compile_encoder(cls, version: int) -> Encoder:
@@ -266,9 +286,14 @@ class Message(Struct):
         return fault if text is None else ValueError(f"{type(self).__name__}{text}")
 
 
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class Request(Message, Generic[ResponseT], versions=(0, -1), flexible=None):
+    """A message that is answered by a ``ResponseT``: who sends it gets that and nothing else."""
+
+
 def _reason(fault: Exception) -> str:
     if isinstance(fault, InvalidMessageError):
         return fault.reason
-    if isinstance(fault, UnicodeDecodeError):
-        return f"a string is not valid UTF-8 ({fault.reason})"
     return "ends too early"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Source:
+class GeneratedSource:
     """One module's worth of generated functions, sharing one namespace."""
 
     def __init__(self, title: str) -> None:

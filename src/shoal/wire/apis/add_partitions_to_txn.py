@@ -6,6 +6,7 @@ v3 flexible · v5 TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     Array,
     Bool,
@@ -13,6 +14,7 @@ from shoal.wire.schema import (
     Int32,
     Int64,
     Message,
+    Request,
     String,
     Struct,
     since,
@@ -20,7 +22,12 @@ from shoal.wire.schema import (
 )
 
 
-class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible=3):
+class AddPartitionsToTxnRequest(
+    Request["AddPartitionsToTxnResponse"],
+    api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    flexible=3,
+):
     class Topic(Struct):
         name: String
         partitions: Array[Int32]
@@ -39,7 +46,9 @@ class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible=3
     v3_and_below_topics: Array[Topic] = until(3, default=())
 
 
-class AddPartitionsToTxnResponse(Message, api_key=24, versions=(0, 5), flexible=3):
+class AddPartitionsToTxnResponse(
+    Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), flexible=3
+):
     class PartitionResult(Struct):
         partition_index: Int32
         partition_error_code: Int16 = 0

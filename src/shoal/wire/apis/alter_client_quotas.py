@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Float64, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Float64, Int16, Int32, Message, Request, String, Struct
 
 
-class AlterClientQuotasRequest(Message, api_key=49, versions=(0, 1), flexible=1):
+class AlterClientQuotasRequest(
+    Request["AlterClientQuotasResponse"],
+    api_key=ApiKey.ALTER_CLIENT_QUOTAS,
+    versions=(0, 1),
+    flexible=1,
+):
     class EntityData(Struct):
         entity_type: String
         entity_name: String | None  # null: the default
@@ -23,7 +29,9 @@ class AlterClientQuotasRequest(Message, api_key=49, versions=(0, 1), flexible=1)
     validate_only: Bool
 
 
-class AlterClientQuotasResponse(Message, api_key=49, versions=(0, 1), flexible=1):
+class AlterClientQuotasResponse(
+    Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), flexible=1
+):
     class EntityData(Struct):
         entity_type: String
         entity_name: String | None  # null: the default

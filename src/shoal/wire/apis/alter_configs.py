@@ -5,10 +5,13 @@ Deprecated in favour of IncrementalAlterConfigs, which changes only what it name
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
+class AlterConfigsRequest(
+    Request["AlterConfigsResponse"], api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2
+):
     class AlterableConfig(Struct):
         name: String
         value: String | None
@@ -22,7 +25,7 @@ class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
     validate_only: Bool
 
 
-class AlterConfigsResponse(Message, api_key=33, versions=(0, 2), flexible=2):
+class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
     class ResourceResponse(Struct):
         error_code: Int16 = 0
         error_message: String | None = None

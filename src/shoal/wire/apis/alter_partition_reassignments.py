@@ -5,10 +5,16 @@ v1 changing the replication factor may be forbidden (KIP-860).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Int16, Int32, Message, Request, String, Struct, since
 
 
-class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 1), flexible=0):
+class AlterPartitionReassignmentsRequest(
+    Request["AlterPartitionReassignmentsResponse"],
+    api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=(0, 1),
+    flexible=0,
+):
     class ReassignablePartition(Struct):
         partition_index: Int32
         replicas: Array[Int32] | None = None  # null: cancel
@@ -22,7 +28,9 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 1), f
     topics: Array[ReassignableTopic]
 
 
-class AlterPartitionReassignmentsResponse(Message, api_key=45, versions=(0, 1), flexible=0):
+class AlterPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), flexible=0
+):
     class ReassignablePartitionResponse(Struct):
         partition_index: Int32
         error_code: Int16 = 0

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
-class AlterReplicaLogDirsRequest(Message, api_key=34, versions=(1, 2), flexible=2):
+class AlterReplicaLogDirsRequest(
+    Request["AlterReplicaLogDirsResponse"],
+    api_key=ApiKey.ALTER_REPLICA_LOG_DIRS,
+    versions=(1, 2),
+    flexible=2,
+):
     class AlterReplicaLogDirTopic(Struct):
         name: String
         partitions: Array[Int32]
@@ -17,7 +23,9 @@ class AlterReplicaLogDirsRequest(Message, api_key=34, versions=(1, 2), flexible=
     dirs: Array[AlterReplicaLogDir]
 
 
-class AlterReplicaLogDirsResponse(Message, api_key=34, versions=(1, 2), flexible=2):
+class AlterReplicaLogDirsResponse(
+    Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2
+):
     class AlterReplicaLogDirPartitionResult(Struct):
         partition_index: Int32
         error_code: Int16 = 0

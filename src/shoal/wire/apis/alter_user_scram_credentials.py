@@ -5,10 +5,16 @@ The password itself never travels: the client salts it.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bytes, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bytes, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), flexible=0):
+class AlterUserScramCredentialsRequest(
+    Request["AlterUserScramCredentialsResponse"],
+    api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    flexible=0,
+):
     class ScramCredentialDeletion(Struct):
         name: String
         mechanism: Int8  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
@@ -24,7 +30,9 @@ class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), fle
     upsertions: Array[ScramCredentialUpsertion]
 
 
-class AlterUserScramCredentialsResponse(Message, api_key=51, versions=(0, 0), flexible=0):
+class AlterUserScramCredentialsResponse(
+    Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
     class Result(Struct):
         user: String
         error_code: Int16 = 0

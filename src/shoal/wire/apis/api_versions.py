@@ -9,6 +9,7 @@ broker answers a version it does not know with a v0 body and UNSUPPORTED_VERSION
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     Array,
     Bool,
@@ -16,6 +17,7 @@ from shoal.wire.schema import (
     Int32,
     Int64,
     Message,
+    Request,
     String,
     Struct,
     since,
@@ -23,12 +25,14 @@ from shoal.wire.schema import (
 )
 
 
-class ApiVersionsRequest(Message, api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsRequest(
+    Request["ApiVersionsResponse"], api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3
+):
     client_software_name: String = since(3, default="", ignorable=True)  # KIP-511
     client_software_version: String = since(3, default="", ignorable=True)
 
 
-class ApiVersionsResponse(Message, api_key=18, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
     class ApiVersion(Struct):
         api_key: Int16
         min_version: Int16

@@ -5,15 +5,35 @@ v1 tells members of the classic protocol apart (KIP-1099).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    Uuid,
+    since,
+)
 
 
-class ConsumerGroupDescribeRequest(Message, api_key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeRequest(
+    Request["ConsumerGroupDescribeResponse"],
+    api_key=ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    flexible=0,
+):
     group_ids: Array[String]
     include_authorized_operations: Bool
 
 
-class ConsumerGroupDescribeResponse(Message, api_key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeResponse(
+    Message, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), flexible=0
+):
     class TopicPartitions(Struct):
         topic_id: Uuid
         topic_name: String

@@ -7,10 +7,16 @@ v1 subscription by regular expression; the member id is made by the client (KIP-
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct, Uuid, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct, Uuid, since
 
 
-class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=(0, 1), flexible=0):
+class ConsumerGroupHeartbeatRequest(
+    Request["ConsumerGroupHeartbeatResponse"],
+    api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    flexible=0,
+):
     class TopicPartitions(Struct):
         topic_id: Uuid
         partitions: Array[Int32]
@@ -27,7 +33,9 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=(0, 1), flexib
     topic_partitions: Array[TopicPartitions] | None = None  # what the member owns
 
 
-class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions=(0, 1), flexible=0):
+class ConsumerGroupHeartbeatResponse(
+    Message, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), flexible=0
+):
     class TopicPartitions(Struct):
         topic_id: Uuid
         partitions: Array[Int32] = ()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class CreateAclsRequest(Message, api_key=30, versions=(1, 3), flexible=2):
+class CreateAclsRequest(
+    Request["CreateAclsResponse"], api_key=ApiKey.CREATE_ACLS, versions=(1, 3), flexible=2
+):
     class AclCreation(Struct):
         resource_type: Int8
         resource_name: String
@@ -18,7 +21,7 @@ class CreateAclsRequest(Message, api_key=30, versions=(1, 3), flexible=2):
     creations: Array[AclCreation]
 
 
-class CreateAclsResponse(Message, api_key=30, versions=(1, 3), flexible=2):
+class CreateAclsResponse(Message, api_key=ApiKey.CREATE_ACLS, versions=(1, 3), flexible=2):
     class AclCreationResult(Struct):
         error_code: Int16 = 0
         error_message: String | None = None

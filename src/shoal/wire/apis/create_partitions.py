@@ -5,10 +5,16 @@ v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Int16, Int32, Message, Request, String, Struct
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions=(0, 3), flexible=2):
+class CreatePartitionsRequest(
+    Request["CreatePartitionsResponse"],
+    api_key=ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    flexible=2,
+):
     class Assignment(Struct):
         broker_ids: Array[Int32]
 
@@ -22,7 +28,9 @@ class CreatePartitionsRequest(Message, api_key=37, versions=(0, 3), flexible=2):
     validate_only: Bool
 
 
-class CreatePartitionsResponse(Message, api_key=37, versions=(0, 3), flexible=2):
+class CreatePartitionsResponse(
+    Message, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2
+):
     class TopicResult(Struct):
         name: String
         error_code: Int16 = 0

@@ -7,6 +7,7 @@ holds the new topic's settings (KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-59
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -15,6 +16,7 @@ from shoal.wire.schema import (
     Int16,
     Int32,
     Message,
+    Request,
     String,
     Struct,
     Uuid,
@@ -23,7 +25,9 @@ from shoal.wire.schema import (
 )
 
 
-class CreateTopicsRequest(Message, api_key=19, versions=(2, 7), flexible=5):
+class CreateTopicsRequest(
+    Request["CreateTopicsResponse"], api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5
+):
     class CreatableReplicaAssignment(Struct):
         partition_index: Int32
         broker_ids: Array[Int32]
@@ -44,7 +48,7 @@ class CreateTopicsRequest(Message, api_key=19, versions=(2, 7), flexible=5):
     validate_only: Bool = False
 
 
-class CreateTopicsResponse(Message, api_key=19, versions=(2, 7), flexible=5):
+class CreateTopicsResponse(Message, api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
     class CreatableTopicConfigs(Struct):
         name: String
         value: String | None = ""

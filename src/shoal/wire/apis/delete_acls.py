@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class DeleteAclsRequest(Message, api_key=31, versions=(1, 3), flexible=2):
+class DeleteAclsRequest(
+    Request["DeleteAclsResponse"], api_key=ApiKey.DELETE_ACLS, versions=(1, 3), flexible=2
+):
     class Filter(Struct):
         resource_type_filter: Int8
         resource_name_filter: String | None
@@ -18,7 +21,7 @@ class DeleteAclsRequest(Message, api_key=31, versions=(1, 3), flexible=2):
     filters: Array[Filter]
 
 
-class DeleteAclsResponse(Message, api_key=31, versions=(1, 3), flexible=2):
+class DeleteAclsResponse(Message, api_key=ApiKey.DELETE_ACLS, versions=(1, 3), flexible=2):
     class MatchingAcl(Struct):
         error_code: Int16 = 0
         error_message: String | None = None

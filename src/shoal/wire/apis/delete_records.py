@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsRequest(
+    Request["DeleteRecordsResponse"], api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2
+):
     class Partition(Struct):
         partition_index: Int32
         offset: Int64  # -1: the high watermark
@@ -18,7 +21,7 @@ class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible=2):
     timeout_ms: Int32
 
 
-class DeleteRecordsResponse(Message, api_key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsResponse(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
     class PartitionResult(Struct):
         partition_index: Int32
         low_watermark: Int64 = 0  # the first offset left

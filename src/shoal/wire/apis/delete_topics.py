@@ -5,12 +5,14 @@ v4 flexible · v5 error message, THROTTLING_QUOTA_EXCEEDED (KIP-599) · v6 by id
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
     Int16,
     Int32,
     Message,
+    Request,
     String,
     Struct,
     Uuid,
@@ -20,7 +22,9 @@ from shoal.wire.schema import (
 )
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions=(1, 6), flexible=4):
+class DeleteTopicsRequest(
+    Request["DeleteTopicsResponse"], api_key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible=4
+):
     class DeleteTopicState(Struct):
         name: String | None = None
         topic_id: Uuid
@@ -30,7 +34,7 @@ class DeleteTopicsRequest(Message, api_key=20, versions=(1, 6), flexible=4):
     timeout_ms: Int32
 
 
-class DeleteTopicsResponse(Message, api_key=20, versions=(1, 6), flexible=4):
+class DeleteTopicsResponse(Message, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible=4):
     class DeletableTopicResult(Struct):
         name: String | None = nullable(since=6, default="")
         topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)

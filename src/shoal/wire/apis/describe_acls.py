@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class DescribeAclsRequest(Message, api_key=29, versions=(1, 3), flexible=2):
+class DescribeAclsRequest(
+    Request["DescribeAclsResponse"], api_key=ApiKey.DESCRIBE_ACLS, versions=(1, 3), flexible=2
+):
     resource_type_filter: Int8
     resource_name_filter: String | None
     pattern_type_filter: Int8 = 3
@@ -15,7 +18,7 @@ class DescribeAclsRequest(Message, api_key=29, versions=(1, 3), flexible=2):
     permission_type: Int8
 
 
-class DescribeAclsResponse(Message, api_key=29, versions=(1, 3), flexible=2):
+class DescribeAclsResponse(Message, api_key=ApiKey.DESCRIBE_ACLS, versions=(1, 3), flexible=2):
     class AclDescription(Struct):
         principal: String = ""
         host: String

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+)
 
 
-class DescribeClientQuotasRequest(Message, api_key=48, versions=(0, 1), flexible=1):
+class DescribeClientQuotasRequest(
+    Request["DescribeClientQuotasResponse"],
+    api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    versions=(0, 1),
+    flexible=1,
+):
     class ComponentData(Struct):
         entity_type: String
         match_type: Int8  # 0 exactly, 1 the default, 2 any that has one
@@ -15,7 +32,9 @@ class DescribeClientQuotasRequest(Message, api_key=48, versions=(0, 1), flexible
     strict: Bool
 
 
-class DescribeClientQuotasResponse(Message, api_key=48, versions=(0, 1), flexible=1):
+class DescribeClientQuotasResponse(
+    Message, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), flexible=1
+):
     class EntityData(Struct):
         entity_type: String
         entity_name: String | None  # null: the default

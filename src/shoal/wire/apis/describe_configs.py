@@ -5,10 +5,24 @@ v1 synonyms and sources (KIP-226) · v3 documentation and type (KIP-569) · v4 f
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+)
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsRequest(
+    Request["DescribeConfigsResponse"], api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4
+):
     class Resource(Struct):
         resource_type: Int8  # 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group
         resource_name: String
@@ -19,7 +33,9 @@ class DescribeConfigsRequest(Message, api_key=32, versions=(1, 4), flexible=4):
     include_documentation: Bool = since(3, default=False)  # KIP-569
 
 
-class DescribeConfigsResponse(Message, api_key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsResponse(
+    Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4
+):
     class Synonym(Struct):
         name: String
         value: String | None = ""

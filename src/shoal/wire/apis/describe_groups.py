@@ -6,15 +6,29 @@ does not exist is GROUP_ID_NOT_FOUND and no longer "Dead" (KIP-1043).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Bytes, Int16, Int32, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+)
 
 
-class DescribeGroupsRequest(Message, api_key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsRequest(
+    Request["DescribeGroupsResponse"], api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), flexible=5
+):
     groups: Array[String]
     include_authorized_operations: Bool = since(3, default=False)  # KIP-430
 
 
-class DescribeGroupsResponse(Message, api_key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsResponse(Message, api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), flexible=5):
     class DescribedGroupMember(Struct):
         member_id: String
         group_instance_id: String | None = since(4, default=None, ignorable=True)  # KIP-345

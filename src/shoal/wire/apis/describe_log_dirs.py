@@ -6,10 +6,27 @@ directories (KIP-1066).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+)
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions=(1, 5), flexible=2):
+class DescribeLogDirsRequest(
+    Request["DescribeLogDirsResponse"],
+    api_key=ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(1, 5),
+    flexible=2,
+):
     class DescribableLogDirTopic(Struct):
         topic: String
         partitions: Array[Int32]
@@ -17,7 +34,9 @@ class DescribeLogDirsRequest(Message, api_key=35, versions=(1, 5), flexible=2):
     topics: Array[DescribableLogDirTopic] | None  # null: all
 
 
-class DescribeLogDirsResponse(Message, api_key=35, versions=(1, 5), flexible=2):
+class DescribeLogDirsResponse(
+    Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible=2
+):
     class Partition(Struct):
         partition_index: Int32
         partition_size: Int64 = 0

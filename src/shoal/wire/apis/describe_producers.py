@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 
 
-class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible=0):
+class DescribeProducersRequest(
+    Request["DescribeProducersResponse"],
+    api_key=ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    flexible=0,
+):
     class TopicRequest(Struct):
         name: String
         partition_indexes: Array[Int32]
@@ -13,7 +19,9 @@ class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible=0)
     topics: Array[TopicRequest]
 
 
-class DescribeProducersResponse(Message, api_key=61, versions=(0, 0), flexible=0):
+class DescribeProducersResponse(
+    Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), flexible=0
+):
     class ProducerState(Struct):
         producer_id: Int64
         producer_epoch: Int32 = 0

@@ -5,6 +5,7 @@ v1 timestamps of the replicas (KIP-836) · v2 directory ids and listeners (KIP-8
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -12,6 +13,7 @@ from shoal.wire.schema import (
     Int32,
     Int64,
     Message,
+    Request,
     String,
     Struct,
     Uint16,
@@ -20,7 +22,9 @@ from shoal.wire.schema import (
 )
 
 
-class DescribeQuorumRequest(Message, api_key=55, versions=(0, 2), flexible=0):
+class DescribeQuorumRequest(
+    Request["DescribeQuorumResponse"], api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0
+):
     class PartitionData(Struct):
         partition_index: Int32
 
@@ -31,7 +35,7 @@ class DescribeQuorumRequest(Message, api_key=55, versions=(0, 2), flexible=0):
     topics: Array[TopicData]
 
 
-class DescribeQuorumResponse(Message, api_key=55, versions=(0, 2), flexible=0):
+class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
     class ReplicaState(Struct):
         replica_id: Int32
         replica_directory_id: Uuid = since(2, default=ZERO_UUID)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Uuid
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Int16, Int32, Message, Request, String, Struct, Uuid
 
 
-class DescribeTopicPartitionsRequest(Message, api_key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsRequest(
+    Request["DescribeTopicPartitionsResponse"],
+    api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    flexible=0,
+):
     class TopicRequest(Struct):
         name: String
 
@@ -18,7 +24,9 @@ class DescribeTopicPartitionsRequest(Message, api_key=75, versions=(0, 0), flexi
     cursor: Cursor | None = None  # null: from the start
 
 
-class DescribeTopicPartitionsResponse(Message, api_key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsResponse(
+    Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
+):
     class Partition(Struct):
         error_code: Int16 = 0
         partition_index: Int32

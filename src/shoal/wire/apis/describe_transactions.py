@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 
 
-class DescribeTransactionsRequest(Message, api_key=65, versions=(0, 0), flexible=0):
+class DescribeTransactionsRequest(
+    Request["DescribeTransactionsResponse"],
+    api_key=ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    flexible=0,
+):
     transactional_ids: Array[String]
 
 
-class DescribeTransactionsResponse(Message, api_key=65, versions=(0, 0), flexible=0):
+class DescribeTransactionsResponse(
+    Message, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), flexible=0
+):
     class TopicData(Struct):
         topic: String
         partitions: Array[Int32] = ()

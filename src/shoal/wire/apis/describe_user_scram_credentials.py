@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class DescribeUserScramCredentialsRequest(Message, api_key=50, versions=(0, 0), flexible=0):
+class DescribeUserScramCredentialsRequest(
+    Request["DescribeUserScramCredentialsResponse"],
+    api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    flexible=0,
+):
     class UserName(Struct):
         name: String
 
     users: Array[UserName] | None
 
 
-class DescribeUserScramCredentialsResponse(Message, api_key=50, versions=(0, 0), flexible=0):
+class DescribeUserScramCredentialsResponse(
+    Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
     class CredentialInfo(Struct):
         mechanism: Int8 = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
         iterations: Int32 = 0

@@ -5,10 +5,13 @@ v1 elections of an unclean leader (KIP-460) · v2 flexible.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int8, Int16, Int32, Message, Request, String, Struct, since
 
 
-class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible=2):
+class ElectLeadersRequest(
+    Request["ElectLeadersResponse"], api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2
+):
     class TopicPartitions(Struct):
         topic: String
         partitions: Array[Int32]
@@ -18,7 +21,7 @@ class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible=2):
     timeout_ms: Int32 = 60000
 
 
-class ElectLeadersResponse(Message, api_key=43, versions=(0, 2), flexible=2):
+class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
     class PartitionResult(Struct):
         partition_id: Int32
         error_code: Int16 = 0

@@ -9,6 +9,7 @@ v18 high watermark of a follower (KIP-1166).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -18,6 +19,7 @@ from shoal.wire.schema import (
     Int64,
     Message,
     Records,
+    Request,
     String,
     Struct,
     Uuid,
@@ -27,7 +29,7 @@ from shoal.wire.schema import (
 )
 
 
-class FetchRequest(Message, api_key=1, versions=(4, 18), flexible=12):
+class FetchRequest(Request["FetchResponse"], api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
     class ReplicaState(Struct):
         replica_id: Int32 = -1  # -1: a consumer
         replica_epoch: Int64 = -1
@@ -69,7 +71,7 @@ class FetchRequest(Message, api_key=1, versions=(4, 18), flexible=12):
     rack_id: String = since(11, default="", ignorable=True)  # KIP-392
 
 
-class FetchResponse(Message, api_key=1, versions=(4, 18), flexible=12):
+class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
     class EpochEndOffset(Struct):
         epoch: Int32 = -1
         end_offset: Int64 = -1

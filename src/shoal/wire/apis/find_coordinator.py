@@ -6,16 +6,32 @@ v6 share groups (KIP-932).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, since, until
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+    until,
+)
 
 
-class FindCoordinatorRequest(Message, api_key=10, versions=(0, 6), flexible=3):
+class FindCoordinatorRequest(
+    Request["FindCoordinatorResponse"], api_key=ApiKey.FIND_COORDINATOR, versions=(0, 6), flexible=3
+):
     key: String = until(3, default="")  # group or transactional id
     key_type: Int8 = since(1, default=0)  # 0 group, 1 transaction, 2 share
     coordinator_keys: Array[String] = since(4, default=())  # KIP-699
 
 
-class FindCoordinatorResponse(Message, api_key=10, versions=(0, 6), flexible=3):
+class FindCoordinatorResponse(
+    Message, api_key=ApiKey.FIND_COORDINATOR, versions=(0, 6), flexible=3
+):
     class Coordinator(Struct):
         key: String
         node_id: Int32

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Uuid
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Uuid,
+)
 
 
-class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions=(0, 0), flexible=0):
+class GetTelemetrySubscriptionsRequest(
+    Request["GetTelemetrySubscriptionsResponse"],
+    api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    versions=(0, 0),
+    flexible=0,
+):
     client_instance_id: Uuid
 
 
-class GetTelemetrySubscriptionsResponse(Message, api_key=71, versions=(0, 0), flexible=0):
+class GetTelemetrySubscriptionsResponse(
+    Message, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=(0, 0), flexible=0
+):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     client_instance_id: Uuid = ZERO_UUID

@@ -5,10 +5,16 @@ v1 flexible.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, Request, String, Struct
 
 
-class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsRequest(
+    Request["IncrementalAlterConfigsResponse"],
+    api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=(0, 1),
+    flexible=1,
+):
     class AlterableConfig(Struct):
         name: String
         config_operation: Int8  # 0 set, 1 delete, 2 append, 3 subtract
@@ -23,7 +29,9 @@ class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexi
     validate_only: Bool
 
 
-class IncrementalAlterConfigsResponse(Message, api_key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsResponse(
+    Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
+):
     class AlterConfigsResourceResponse(Struct):
         error_code: Int16 = 0
         error_message: String | None = None

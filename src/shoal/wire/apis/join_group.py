@@ -1,4 +1,4 @@
-"""JoinGroup (11): a member enters a classic group, or enters it anew for a rebalance.
+"""JoinGroup (11): a member enters a classic group, or enters it again for a rebalance.
 
 v1 rebalance timeout · v4 a member without an id is sent away with one (KIP-394) · v5 static
 members (KIP-345) · v6 flexible · v7 protocol type in the answer (KIP-559) · v8 reason (KIP-800) ·
@@ -7,6 +7,7 @@ v9 the leader may be told to skip the assignment (KIP-814).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     Array,
     Bool,
@@ -14,6 +15,7 @@ from shoal.wire.schema import (
     Int16,
     Int32,
     Message,
+    Request,
     String,
     Struct,
     nullable,
@@ -21,7 +23,9 @@ from shoal.wire.schema import (
 )
 
 
-class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible=6):
+class JoinGroupRequest(
+    Request["JoinGroupResponse"], api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6
+):
     class Protocol(Struct):
         name: String  # of an assignor
         metadata: Bytes  # a Subscription of consumer_protocol.py
@@ -37,7 +41,7 @@ class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible=6):
     reason: String | None = since(8, default=None, ignorable=True)  # KIP-800
 
 
-class JoinGroupResponse(Message, api_key=11, versions=(0, 9), flexible=6):
+class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
     class Member(Struct):
         member_id: String
         group_instance_id: String | None = since(5, default=None, ignorable=True)

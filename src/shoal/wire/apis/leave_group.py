@@ -5,10 +5,13 @@ v3 several members, also by instance id (KIP-345) · v4 flexible · v5 reason (K
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct, since, until
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct, since, until
 
 
-class LeaveGroupRequest(Message, api_key=13, versions=(0, 5), flexible=4):
+class LeaveGroupRequest(
+    Request["LeaveGroupResponse"], api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4
+):
     class MemberIdentity(Struct):
         member_id: String
         group_instance_id: String | None = None
@@ -19,7 +22,7 @@ class LeaveGroupRequest(Message, api_key=13, versions=(0, 5), flexible=4):
     members: Array[MemberIdentity] = since(3, default=())  # KIP-345
 
 
-class LeaveGroupResponse(Message, api_key=13, versions=(0, 5), flexible=4):
+class LeaveGroupResponse(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4):
     class MemberResponse(Struct):
         member_id: String
         group_instance_id: String | None = ""

@@ -5,15 +5,18 @@ v3 flexible · v4 filter by state (KIP-518) · v5 filter by type (KIP-848).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct, since
 
 
-class ListGroupsRequest(Message, api_key=16, versions=(0, 5), flexible=3):
+class ListGroupsRequest(
+    Request["ListGroupsResponse"], api_key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible=3
+):
     states_filter: Array[String] = since(4, default=())  # KIP-518
     types_filter: Array[String] = since(5, default=())  # KIP-848
 
 
-class ListGroupsResponse(Message, api_key=16, versions=(0, 5), flexible=3):
+class ListGroupsResponse(Message, api_key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible=3):
     class ListedGroup(Struct):
         group_id: String
         protocol_type: String = ""

@@ -10,10 +10,24 @@ v2 isolation level · v4 leader epoch (KIP-320) · v6 flexible · v10 may wait f
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+)
 
 
-class ListOffsetsRequest(Message, api_key=2, versions=(1, 11), flexible=6):
+class ListOffsetsRequest(
+    Request["ListOffsetsResponse"], api_key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6
+):
     class Partition(Struct):
         partition_index: Int32
         current_leader_epoch: Int32 = since(4, default=-1, ignorable=True)  # KIP-320
@@ -29,7 +43,7 @@ class ListOffsetsRequest(Message, api_key=2, versions=(1, 11), flexible=6):
     timeout_ms: Int32 = since(10, default=0, ignorable=True)  # KIP-1075
 
 
-class ListOffsetsResponse(Message, api_key=2, versions=(1, 11), flexible=6):
+class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6):
     class PartitionResponse(Struct):
         partition_index: Int32
         error_code: Int16 = 0

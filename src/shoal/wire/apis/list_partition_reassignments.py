@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
-class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsRequest(
+    Request["ListPartitionReassignmentsResponse"],
+    api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
+    flexible=0,
+):
     class Topics(Struct):
         name: String
         partition_indexes: Array[Int32]
@@ -14,7 +20,9 @@ class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), fl
     topics: Array[Topics] | None = None  # null: all
 
 
-class ListPartitionReassignmentsResponse(Message, api_key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
     class OngoingPartitionReassignment(Struct):
         partition_index: Int32
         replicas: Array[Int32] = ()

@@ -5,17 +5,25 @@ v1 filter by duration (KIP-994) · v2 filter by a pattern of the id (KIP-1152).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct, since
 
 
-class ListTransactionsRequest(Message, api_key=66, versions=(0, 2), flexible=0):
+class ListTransactionsRequest(
+    Request["ListTransactionsResponse"],
+    api_key=ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 2),
+    flexible=0,
+):
     state_filters: Array[String]
     producer_id_filters: Array[Int64]
     duration_filter: Int64 = since(1, default=-1)  # KIP-994
     transactional_id_pattern: String | None = since(2, default=None)  # KIP-1152
 
 
-class ListTransactionsResponse(Message, api_key=66, versions=(0, 2), flexible=0):
+class ListTransactionsResponse(
+    Message, api_key=ApiKey.LIST_TRANSACTIONS, versions=(0, 2), flexible=0
+):
     class TransactionState(Struct):
         transactional_id: String
         producer_id: Int64

@@ -8,6 +8,7 @@ v12 asking by topic id works · v13 an error of the whole answer (KIP-1102).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -15,6 +16,7 @@ from shoal.wire.schema import (
     Int16,
     Int32,
     Message,
+    Request,
     String,
     Struct,
     Uuid,
@@ -23,7 +25,9 @@ from shoal.wire.schema import (
 )
 
 
-class MetadataRequest(Message, api_key=3, versions=(0, 13), flexible=9):
+class MetadataRequest(
+    Request["MetadataResponse"], api_key=ApiKey.METADATA, versions=(0, 13), flexible=9
+):
     class Topic(Struct):
         topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)  # works from v12 on, KIP-516
         name: String | None = nullable(since=10, default="")
@@ -35,7 +39,7 @@ class MetadataRequest(Message, api_key=3, versions=(0, 13), flexible=9):
     include_topic_authorized_operations: Bool = since(8, default=False)  # KIP-430
 
 
-class MetadataResponse(Message, api_key=3, versions=(0, 13), flexible=9):
+class MetadataResponse(Message, api_key=ApiKey.METADATA, versions=(0, 13), flexible=9):
     class Broker(Struct):
         node_id: Int32
         host: String

@@ -7,6 +7,7 @@ instead of names (KIP-848).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -14,6 +15,7 @@ from shoal.wire.schema import (
     Int32,
     Int64,
     Message,
+    Request,
     String,
     Struct,
     Uuid,
@@ -22,7 +24,9 @@ from shoal.wire.schema import (
 )
 
 
-class OffsetCommitRequest(Message, api_key=8, versions=(2, 10), flexible=8):
+class OffsetCommitRequest(
+    Request["OffsetCommitResponse"], api_key=ApiKey.OFFSET_COMMIT, versions=(2, 10), flexible=8
+):
     class Partition(Struct):
         partition_index: Int32
         committed_offset: Int64
@@ -42,7 +46,7 @@ class OffsetCommitRequest(Message, api_key=8, versions=(2, 10), flexible=8):
     topics: Array[Topic]
 
 
-class OffsetCommitResponse(Message, api_key=8, versions=(2, 10), flexible=8):
+class OffsetCommitResponse(Message, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 10), flexible=8):
     class Partition(Struct):
         partition_index: Int32
         error_code: Int16 = 0

@@ -5,10 +5,13 @@ Never flexible.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Message, String, Struct
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Message, Request, String, Struct
 
 
-class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0), flexible=None):
+class OffsetDeleteRequest(
+    Request["OffsetDeleteResponse"], api_key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible=None
+):
     class Partition(Struct):
         partition_index: Int32
 
@@ -20,7 +23,7 @@ class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0), flexible=None):
     topics: Array[Topic]
 
 
-class OffsetDeleteResponse(Message, api_key=47, versions=(0, 0), flexible=None):
+class OffsetDeleteResponse(Message, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible=None):
     class Partition(Struct):
         partition_index: Int32
         error_code: Int16 = 0

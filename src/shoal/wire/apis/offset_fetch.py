@@ -7,6 +7,7 @@ v10 topic ids instead of names (KIP-848).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -15,6 +16,7 @@ from shoal.wire.schema import (
     Int32,
     Int64,
     Message,
+    Request,
     String,
     Struct,
     Uuid,
@@ -23,7 +25,9 @@ from shoal.wire.schema import (
 )
 
 
-class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible=6):
+class OffsetFetchRequest(
+    Request["OffsetFetchResponse"], api_key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible=6
+):
     class Topic(Struct):
         name: String
         partition_indexes: Array[Int32]
@@ -46,7 +50,7 @@ class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible=6):
     require_stable: Bool = since(7, default=False)  # wait for open transactions, KIP-447
 
 
-class OffsetFetchResponse(Message, api_key=9, versions=(1, 10), flexible=6):
+class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible=6):
     class Partition(Struct):
         partition_index: Int32
         committed_offset: Int64 = 0

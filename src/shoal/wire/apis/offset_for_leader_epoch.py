@@ -5,10 +5,16 @@ v2 the asker's own epoch is checked (KIP-320) · v3 replica id · v4 flexible.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct, since
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochRequest(
+    Request["OffsetForLeaderEpochResponse"],
+    api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    flexible=4,
+):
     class OffsetForLeaderPartition(Struct):
         partition: Int32
         current_leader_epoch: Int32 = -1
@@ -22,7 +28,9 @@ class OffsetForLeaderEpochRequest(Message, api_key=23, versions=(2, 4), flexible
     topics: Array[OffsetForLeaderTopic]
 
 
-class OffsetForLeaderEpochResponse(Message, api_key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochResponse(
+    Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
+):
     class EpochEndOffset(Struct):
         error_code: Int16 = 0
         partition: Int32

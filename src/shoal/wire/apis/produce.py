@@ -7,6 +7,7 @@ transaction by itself (KIP-890) · v13 topic ids instead of names (KIP-516).
 
 from __future__ import annotations
 
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import (
     ZERO_UUID,
     Array,
@@ -15,6 +16,7 @@ from shoal.wire.schema import (
     Int64,
     Message,
     Records,
+    Request,
     String,
     Struct,
     Uuid,
@@ -24,7 +26,9 @@ from shoal.wire.schema import (
 )
 
 
-class ProduceRequest(Message, api_key=0, versions=(3, 13), flexible=9):
+class ProduceRequest(
+    Request["ProduceResponse"], api_key=ApiKey.PRODUCE, versions=(3, 13), flexible=9
+):
     class PartitionProduceData(Struct):
         index: Int32
         records: Records | None  # one batch of format 2
@@ -40,7 +44,7 @@ class ProduceRequest(Message, api_key=0, versions=(3, 13), flexible=9):
     topic_data: Array[TopicProduceData]
 
 
-class ProduceResponse(Message, api_key=0, versions=(3, 13), flexible=9):
+class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions=(3, 13), flexible=9):
     class BatchIndexAndErrorMessage(Struct):
         batch_index: Int32 = 0
         batch_index_error_message: String | None = None

@@ -5,14 +5,22 @@ v1 session lifetime (KIP-368) · v2 flexible.
 
 from __future__ import annotations
 
-from shoal.wire.schema import Bytes, Int16, Int64, Message, String, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Bytes, Int16, Int64, Message, Request, String, since
 
 
-class SaslAuthenticateRequest(Message, api_key=36, versions=(0, 2), flexible=2):
+class SaslAuthenticateRequest(
+    Request["SaslAuthenticateResponse"],
+    api_key=ApiKey.SASL_AUTHENTICATE,
+    versions=(0, 2),
+    flexible=2,
+):
     auth_bytes: Bytes
 
 
-class SaslAuthenticateResponse(Message, api_key=36, versions=(0, 2), flexible=2):
+class SaslAuthenticateResponse(
+    Message, api_key=ApiKey.SASL_AUTHENTICATE, versions=(0, 2), flexible=2
+):
     error_code: Int16 = 0
     error_message: String | None = None
     auth_bytes: Bytes = b""

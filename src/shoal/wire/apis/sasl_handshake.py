@@ -6,13 +6,16 @@ old clients negotiate it wrongly (KAFKA-9577).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Message, String
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Message, Request, String
 
 
-class SaslHandshakeRequest(Message, api_key=17, versions=(0, 1), flexible=None):
+class SaslHandshakeRequest(
+    Request["SaslHandshakeResponse"], api_key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), flexible=None
+):
     mechanism: String
 
 
-class SaslHandshakeResponse(Message, api_key=17, versions=(0, 1), flexible=None):
+class SaslHandshakeResponse(Message, api_key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), flexible=None):
     error_code: Int16 = 0
     mechanisms: Array[String] = ()

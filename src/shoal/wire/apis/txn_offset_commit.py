@@ -6,10 +6,16 @@ v4 TRANSACTION_ABORTABLE · v5 adds the offsets to the transaction by itself (KI
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct, since
 
 
-class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 5), flexible=3):
+class TxnOffsetCommitRequest(
+    Request["TxnOffsetCommitResponse"],
+    api_key=ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    flexible=3,
+):
     class Partition(Struct):
         partition_index: Int32
         committed_offset: Int64
@@ -30,7 +36,9 @@ class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 5), flexible=3):
     topics: Array[Topic]
 
 
-class TxnOffsetCommitResponse(Message, api_key=28, versions=(0, 5), flexible=3):
+class TxnOffsetCommitResponse(
+    Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), flexible=3
+):
     class Partition(Struct):
         partition_index: Int32
         error_code: Int16 = 0

@@ -5,10 +5,25 @@ v1 try without doing, and how to downgrade · v2 no error per feature any more (
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, since, until
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+    until,
+)
 
 
-class UpdateFeaturesRequest(Message, api_key=57, versions=(0, 2), flexible=0):
+class UpdateFeaturesRequest(
+    Request["UpdateFeaturesResponse"], api_key=ApiKey.UPDATE_FEATURES, versions=(0, 2), flexible=0
+):
     class FeatureUpdateKey(Struct):
         feature: String
         max_version_level: Int16
@@ -20,7 +35,7 @@ class UpdateFeaturesRequest(Message, api_key=57, versions=(0, 2), flexible=0):
     validate_only: Bool = since(1, default=False)
 
 
-class UpdateFeaturesResponse(Message, api_key=57, versions=(0, 2), flexible=0):
+class UpdateFeaturesResponse(Message, api_key=ApiKey.UPDATE_FEATURES, versions=(0, 2), flexible=0):
     class UpdatableFeatureResult(Struct):
         feature: String = ""
         error_code: Int16 = 0

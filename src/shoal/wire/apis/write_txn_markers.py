@@ -5,10 +5,28 @@ v1 flexible · v2 transaction version (KIP-1228).
 
 from __future__ import annotations
 
-from shoal.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, since
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Request,
+    String,
+    Struct,
+    since,
+)
 
 
-class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible=1):
+class WriteTxnMarkersRequest(
+    Request["WriteTxnMarkersResponse"],
+    api_key=ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 2),
+    flexible=1,
+):
     class WritableTxnMarkerTopic(Struct):
         name: String
         partition_indexes: Array[Int32]
@@ -24,7 +42,9 @@ class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible=1):
     markers: Array[WritableTxnMarker]
 
 
-class WriteTxnMarkersResponse(Message, api_key=27, versions=(1, 2), flexible=1):
+class WriteTxnMarkersResponse(
+    Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1
+):
     class WritableTxnMarkerPartitionResult(Struct):
         partition_index: Int32
         error_code: Int16 = 0
