@@ -3,6 +3,7 @@
 //   {"assignor", "topics", "members"}            the form of src/shoal/assign/scenario.py
 //   ... with "server": true                      KIP-848: the assignor of the group coordinator
 //   {"bench": assignor, "case", ...}             times of repeated runs, see benchmarks/assign.py
+//   {"benchServer": "uniform", ...}              the same, see benchmarks/assign_server.py
 //
 // It is compiled against the published jars, once, by tests/assign/oracle.py.
 
@@ -70,6 +71,8 @@ public class AssignmentOracle {
         try {
             if (scenario.has("bench"))
                 return bench(scenario);
+            if (scenario.has("benchServer"))
+                return benchServer(scenario);
             return scenario.path("server").asBoolean() ? server(scenario) : client(scenario);
         } catch (Throwable failure) {
             return JSON.createObjectNode().put("error", String.valueOf(failure));
@@ -288,6 +291,71 @@ public class AssignmentOracle {
         answer.set("encode_seconds", encoded);
         answer.put("checksum", checksum);
         return answer;
+    }
+
+    // Everybody wants everything. With "joins" one more comes to a group that has its target.
+    private static JsonNode benchServer(JsonNode request) {
+        int topicCount = request.get("topics").asInt();
+        int partitionCount = request.get("partitions").asInt();
+        int memberCount = request.get("members").asInt();
+        Set<Uuid> topics = new HashSet<>();
+        for (int i = 1; i <= topicCount; i++)
+            topics.add(new Uuid(0, i));
+        SubscribedTopicDescriber described = new SubscribedTopicDescriber() {
+            @Override public int numPartitions(Uuid id) { return topics.contains(id) ? partitionCount : -1; }
+            @Override public Set<String> racksForPartition(Uuid id, int partition) { return Collections.emptySet(); }
+        };
+        Map<String, Map<Uuid, Set<Integer>>> owned = new HashMap<>();
+        if (request.get("joins").asBoolean()) {
+            GroupAssignment before = new UniformAssignor().assign(
+                uniformSpec(memberCount - 1, topics, owned), described);
+            // Entered one by one, as the coordinator does when it reads its records: the order in
+            // which a copied map is walked is another one.
+            before.members().forEach((member, given) -> {
+                owned.put(member, new HashMap<>());
+                new TreeSet<>(given.partitions().keySet()).forEach(id -> {
+                    Set<Integer> numbers = new HashSet<>();
+                    new TreeSet<>(given.partitions().get(id)).forEach(numbers::add);
+                    owned.get(member).put(id, numbers);
+                });
+            });
+        }
+        GroupSpecImpl spec = uniformSpec(memberCount, topics, owned);
+        ArrayNode times = JSON.createArrayNode();
+        GroupAssignment result = null;
+        for (int run = 0; run < request.get("runs").asInt(); run++) {
+            System.gc();
+            long start = now();
+            result = new UniformAssignor().assign(spec, described);
+            times.add((now() - start) / 1e9);
+        }
+        CRC32 crc = new CRC32();
+        for (String member : new TreeSet<>(result.members().keySet())) {
+            crc.update(member.getBytes(StandardCharsets.UTF_8));
+            Map<Uuid, Set<Integer>> given = result.members().get(member).partitions();
+            for (int i = 1; i <= topicCount; i++)
+                for (int number : new TreeSet<>(given.getOrDefault(new Uuid(0, i), Collections.emptySet())))
+                    crc.update((i + "-" + number + ";").getBytes(StandardCharsets.UTF_8));
+        }
+        ObjectNode answer = JSON.createObjectNode();
+        answer.set("seconds", times);
+        answer.put("checksum", crc.getValue());
+        return answer;
+    }
+
+    private static GroupSpecImpl uniformSpec(
+        int count, Set<Uuid> topics, Map<String, Map<Uuid, Set<Integer>>> owned) {
+        Map<String, MemberSubscriptionAndAssignmentImpl> members = new HashMap<>();
+        Map<Uuid, Map<Integer, String>> owners = new HashMap<>();
+        for (int i = 0; i < count; i++) {
+            String member = String.format("consumer-%05d", i);
+            Map<Uuid, Set<Integer>> mine = owned.getOrDefault(member, Map.of());
+            mine.forEach((id, numbers) -> numbers.forEach(number ->
+                owners.computeIfAbsent(id, key -> new HashMap<>()).put(number, member)));
+            members.put(member, new MemberSubscriptionAndAssignmentImpl(Optional.empty(), Optional.empty(),
+                topics, new org.apache.kafka.coordinator.group.modern.Assignment(mine)));
+        }
+        return new GroupSpecImpl(members, SubscriptionType.HOMOGENEOUS, owners);
     }
 
     private static String topicName(int index) {

@@ -24,7 +24,7 @@ from select import select
 from types import TracebackType
 from typing import Any, Self
 
-from shoal.assign import results
+from shoal.assign import problem
 from shoal.assign.scenario import answer
 from tests.assign.scenarios import Scenario, random_scenario
 from tests.peers.cache import PeerMissingError, fetched, program
@@ -89,6 +89,7 @@ class Oracle:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+        assert self._process.stdout is not None
         ready, _, _ = select([self._process.stdout], [], [], seconds)
         self._process.kill()
         return bool(ready)
@@ -97,12 +98,12 @@ class Oracle:
 @contextmanager
 def arrays_from(partitions: int) -> Iterator[None]:
     """Let arrays be used from so many partitions on."""
-    usual = results.LARGE
-    results.LARGE = partitions
+    usual = problem.LARGE
+    problem.LARGE = partitions
     try:
         yield
     finally:
-        results.LARGE = usual
+        problem.LARGE = usual
 
 
 def is_sound(scenario: Scenario, answered: dict[str, Any]) -> bool:

@@ -31,6 +31,14 @@ def test_put_order_is_javas() -> None:
     assert order == [9, 15, 14, 17, 16, 11, 10, 13, 12, 19, 18, 0, 2, 1, 4, 3, 6, 5, 8, 7]
 
 
+def test_a_table_grows_with_its_thirteenth_key() -> None:
+    ids = [f"consumer-{number}" for number in range(13)]
+    twelve = [int(member_id.removeprefix("consumer-")) for member_id in put_order(ids[:12])]
+    assert twelve == [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    thirteen = [int(member_id.removeprefix("consumer-")) for member_id in put_order(ids)]
+    assert thirteen == [11, 10, 6, 5, 4, 3, 2, 1, 12, 0, 9, 8, 7]
+
+
 def test_equal_hashes_stay_in_insertion_order_or_stand_in_front() -> None:
     same = ["Aa", "BB", "C#"]
     assert len({string_hash(text) for text in same}) == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from shoal.assign import (
     Assignment,
+    Assignor,
     ClusterMetadata,
     GroupSubscription,
     RebalanceProtocol,
@@ -16,7 +18,7 @@ from shoal.assign import (
     load,
     validate,
 )
-from shoal.assign.loading import FunctionAssignor
+from shoal.assign.loading import FunctionAssignor, left_out
 from shoal.errors import InvalidAssignmentError
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
@@ -100,6 +102,99 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         load(["rnage"])
 
 
+def test_the_class_names_of_java_mean_the_built_in_ones() -> None:
+    java = "org.apache.kafka.clients.consumer."
+    names = ["RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor"]
+    loaded = load([java + name for name in names])
+    assert [a.name for a in loaded] == ["range", "roundrobin", "sticky", "cooperative-sticky"]
+    assert [type(a).__name__ for a in loaded] == names
+
+
+@pytest.mark.parametrize("dot", [".", ":"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("Cooperative", "told"), ("everything_to_the_first", "everything_to_the_first")],
+)
+def test_a_path_finds_a_class_or_a_function(dot: str, where: str, name: str) -> None:
+    assert load([f"tests.assign.test_loading{dot}{where}"])[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (
+            "com.example.MyAssignor",
+            "'com.example.MyAssignor' names nothing: .* module 'com.example'",
+        ),
+        (
+            "org.apache.kafka.clients.consumer.StickyAssigner",
+            r"did you mean 'org\.apache\.kafka\.clients\.consumer\.StickyAssignor'\?",
+        ),
+        ("org.apache.kafka.streams.Mine", "known: cooperative-sticky, range"),
+        ("tests.assign.nowhere:Mine", "no Python module 'tests.assign.nowhere'"),
+        ("tests.assign.test_loading:Nothing", "'tests.assign.test_loading' has no 'Nothing'"),
+        (
+            "tests.assign.test_loading:METADATA",
+            "METADATA is not an assignor: inherit from shoal.Assignor.* or have name, version",
+        ),
+        ("tests.assign.test_loading:", "write package.module:Name"),
+        (":Mine", "write package.module:Name"),
+        ("..", "write package.module:Name"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_where_it_ends(path: str, said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        load([path])
+
+
+class Least(Assignor):
+    name = "least"
+
+    def assign(
+        self, metadata: ClusterMetadata, subscriptions: GroupSubscription
+    ) -> Mapping[str, Assignment]:
+        return {member_id: Assignment() for member_id in subscriptions}
+
+
+def test_who_inherits_gets_what_kafkas_interface_does_by_default() -> None:
+    (least,) = load([Least])
+    assert (least.name, least.version) == ("least", 0)
+    assert tuple(least.supported_protocols) == (RebalanceProtocol.EAGER,)
+    assert least.subscription_user_data(["t"]) is None
+    least.on_assignment(Assignment(), ConsumerGroupMetadata("g"))
+
+
+def test_who_inherits_and_does_not_assign_or_has_no_name_is_refused() -> None:
+    class Nameless(Assignor):
+        pass
+
+    with pytest.raises(TypeError, match=r"Nameless.*assign.*name"):
+        load([Nameless])
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "said"),
+    [
+        ("name", lambda _: "n", "Odd.name must be a value, not a method"),
+        ("version", lambda _: 1, "Odd.version must be a value"),
+        ("supported_protocols", lambda _: [], "Odd.supported_protocols must be a value"),
+        ("name", "", "Odd.name must be a string"),
+        ("name", 7, "Odd.name must be a string, not 7"),
+        ("supported_protocols", (), "Odd.supported_protocols must be RebalanceProtocols"),
+        ("supported_protocols", ("EAGER",), "Odd.supported_protocols must be RebalanceProtocols"),
+        ("supported_protocols", None, "Odd.supported_protocols must be RebalanceProtocols"),
+        ("assign", 7, "Odd.assign must be a method, not 7"),
+    ],
+)
+@pytest.mark.parametrize("inherits", [Least, Cooperative])
+def test_a_member_of_the_wrong_kind_is_named(
+    inherits: type, member: str, value: object, said: str
+) -> None:
+    odd = type("Odd", (inherits,), {member: value})
+    with pytest.raises(TypeError, match=said):
+        load([odd])
+
+
 def test_two_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two assignors are called 'told'"):
         load([Cooperative, Cooperative()])
@@ -112,7 +207,7 @@ def test_no_assignor_at_all_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [42, int, None])
 def test_what_is_no_assignor_is_refused(wrong: object) -> None:
-    with pytest.raises(TypeError, match="is no assignor"):
+    with pytest.raises(TypeError, match="is not an assignor"):
         load([wrong])  # type: ignore[list-item]  # wrong on purpose
 
 
@@ -122,6 +217,40 @@ def test_the_common_protocol_is_the_highest_all_support() -> None:
     assert common_protocol([eager]) is RebalanceProtocol.EAGER
     with pytest.raises(ValueError, match="told, everything_to_the_first support no common"):
         common_protocol([cooperative, eager])
+
+
+def test_an_assignment_that_is_none_is_refused() -> None:
+    (least,) = load([Least])
+    wrong: tuple[Any, ...] = (None, [], {"a": [TopicPartition("t", 0)]})
+    for result in wrong:
+        with pytest.raises(InvalidAssignmentError, match="'least'"):
+            validate(least, result, METADATA, GROUP)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({}, "no partition of 't', 'u' to any member; and nothing, not even an empty list, to 'a'"),
+        ({"a": [("t", 0)], "b": []}, "assignor 'told' gave no partition of 'u' to any member"),
+        ({"b": [("t", 0), ("t", 1), ("u", 0)]}, "gave nothing, not even an empty list, to 'a'"),
+        ({"a": [("t", 0)], "b": [("u", 0)]}, None),
+    ],
+)
+def test_what_an_assignor_forgets_is_told(
+    result: Mapping[str, Sequence[tuple[str, int]]], said: str | None
+) -> None:
+    told = Cooperative(result)
+    found = left_out(told, told.assign(METADATA, GROUP), METADATA, GROUP)
+    assert (found is None) if said is None else (found is not None and said in found)
+
+
+def test_what_waits_for_its_owner_is_not_forgotten() -> None:
+    group = {
+        "a": Subscription(("u",), owned_partitions=(TopicPartition("u", 0),)),
+        "b": Subscription(("u",)),
+    }
+    told = Cooperative({"a": [], "b": []})
+    assert left_out(told, told.assign(METADATA, group), METADATA, group) is None
 
 
 def test_an_unknown_member_is_refused() -> None:

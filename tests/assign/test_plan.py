@@ -6,18 +6,19 @@ import pytest
 
 from shoal.assign import ClusterMetadata, GroupSubscription, RebalanceProtocol
 from shoal.assign.plan import (
-    Group,
+    GroupReplay,
     Join,
     Leave,
     Load,
-    Member,
     Outcome,
     Plan,
+    PlannedGroup,
+    PlannedMember,
+    PlannedTopic,
     Resize,
     Restart,
     Resubscribe,
     Switch,
-    Topic,
     changed,
     moves,
     plan,
@@ -42,9 +43,9 @@ def owned(text: str) -> list[TopicPartition]:
     return [TopicPartition(topic, int(number)) for topic, number in pairs]
 
 
-def group_of(members: int, **partitions: int) -> Group:
-    topics = {name: Topic(count) for name, count in partitions.items()}
-    return Group(topics, {f"c{n}": Member(tuple(partitions)) for n in range(members)})
+def group_of(members: int, **partitions: int) -> PlannedGroup:
+    topics = {name: PlannedTopic(count) for name, count in partitions.items()}
+    return PlannedGroup(topics, {f"c{n}": PlannedMember(tuple(partitions)) for n in range(members)})
 
 
 def test_two_topics_of_three_range_gives_four_and_two_round_robin_three_each() -> None:
@@ -131,7 +132,9 @@ def test_switching_starts_from_what_the_group_uses_now() -> None:
 
 def test_ownership_that_is_given_is_where_all_assignors_start() -> None:
     given = {"c0": owned("t:0 t:1 t:2"), "c1": owned("t:3")}
-    group = Group({"t": Topic(4)}, {f"c{n}": Member(("t",)) for n in range(2)}, owned=given)
+    group = PlannedGroup(
+        {"t": PlannedTopic(4)}, {f"c{n}": PlannedMember(("t",)) for n in range(2)}, owned=given
+    )
     outcomes = by_name(plan(group, [Resize({"t": 5})]))
     assert all(outcome.before == given for outcome in outcomes.values())
     # c0 keeps its three; range cuts anew.
@@ -186,7 +189,7 @@ def test_changes_that_do_not_fit_are_refused() -> None:
     for change, says in [
         (Leave(["c9"]), "'c9' cannot leave"),
         (Leave(["c0", "c1"]), "everybody leaves"),
-        (Join({"c0": Member(("t",))}), "'c0' cannot join"),
+        (Join({"c0": PlannedMember(("t",))}), "'c0' cannot join"),
         (Resubscribe({"c9": ()}), "'c9' is not in the group"),
     ]:
         with pytest.raises(ValueError, match=says):
@@ -209,7 +212,7 @@ def test_the_spread_of_one_two_three() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (Join({"a": Member(())}), "a joins"),
+        (Join({"a": PlannedMember(())}), "a joins"),
         (Leave(["a", "b", "c", "d", "e"]), "a, b, c and 2 more leave"),
         (Resize({"t": 4}), "t gets 4 partitions"),
         (Resubscribe({"a": ("t", "u"), "b": ()}), "a subscribes to t u, b subscribes to nothing"),
@@ -219,3 +222,61 @@ def test_the_spread_of_one_two_three() -> None:
 )
 def test_changes_speak(change: object, says: str) -> None:
     assert str(change) == says
+
+
+# --- the broker's assignors (KIP-848) ---
+
+
+def consumer_group(members: int, partitions: int) -> PlannedGroup:
+    topics = {"orders": PlannedTopic(partitions), "returns": PlannedTopic(2)}
+    wanted = PlannedMember(("orders", "returns"))
+    return PlannedGroup(
+        topics, {f"m{number}": wanted for number in range(members)}, protocol="consumer"
+    )
+
+
+def test_a_group_whose_broker_assigns_is_planned_with_the_brokers_assignors() -> None:
+    group = consumer_group(2, 6)
+    planned = plan(group, [Join({"m2": PlannedMember(("orders", "returns"))})])
+    uniform, ranged = planned.outcomes
+    assert (uniform.assignor, ranged.assignor) == ("uniform (broker)", "range (broker)")
+    assert sorted(len(tps) for tps in uniform.after.values()) == [2, 3, 3]
+    assert uniform.moved == 2, "no more than evenness asks for"
+    assert uniform.stopped == uniform.moved, "nobody else stops"
+    assert ranged.moved > uniform.moved
+
+
+def test_what_a_member_has_now_stays_where_evenness_allows() -> None:
+    owned = {
+        "m0": [TopicPartition("orders", number) for number in (1, 3, 5)],
+        "m1": [TopicPartition("orders", number) for number in (0, 2, 4)],
+    }
+    group = PlannedGroup(
+        {"orders": PlannedTopic(6)},
+        {name: PlannedMember(("orders",)) for name in owned},
+        owned=owned,
+        protocol="consumer",
+    )
+    uniform, _ = plan(group, [Resize({"orders": 8})]).outcomes
+    assert uniform.moved == 0
+    assert all(set(owned[name]) < set(uniform.after[name]) for name in owned)
+
+
+def test_a_change_of_subscription_takes_away_what_is_not_wanted_any_more() -> None:
+    group = consumer_group(2, 4)
+    uniform, _ = plan(group, [Resubscribe({"m0": ("returns",)})]).outcomes
+    assert {tp.topic for tp in uniform.after["m0"]} <= {"returns"}
+    everything = sorted(tp for tps in uniform.after.values() for tp in tps)
+    assert len(everything) == len(set(everything)) == 6
+
+
+def test_a_group_is_replayed_one_rebalance_at_a_time_until_everybody_has_left() -> None:
+    replay = GroupReplay(group_of(2, t0=4), "cooperative-sticky")
+    replay.start()
+    assert {len(partitions) for partitions in replay.owned.values()} == {2}
+    step = replay.rebalance("c0 leaves", [Leave(["c0"])])
+    assert (step.what, step.moved) == ("c0 leaves", 2)
+    assert list(replay.owned) == ["c1"]
+    assert len(replay.owned["c1"]) == 4
+    assert replay.rebalance("the last leaves", [Leave(["c1"])]).rounds == 0
+    assert not replay.owned

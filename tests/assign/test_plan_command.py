@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -148,7 +149,15 @@ def test_a_live_group_is_planned() -> None:
             given = ["--bootstrap", broker.bootstrap_servers, "--group", "g", "--join", "second"]
             value = json.loads(run(*given, "--json").stdout)
             assert {one["moved"] for one in value["outcomes"]} == {2}
-            assert all(len(one["before"]["reader"]) == 4 for one in value["outcomes"])
+            for outcome in value["outcomes"]:
+                ((name, owned),) = outcome["before"].items()
+                assert re.fullmatch(r"reader-[0-9a-f]{4}", name)
+                assert len(owned) == 4
+            # A member may be called by the beginning of its name.
+            moved = ["--subscribe", "reader=", *given]
+            left = json.loads(run(*moved, "--json").stdout)
+            assert all(list(one["after"]["second"]) for one in left["outcomes"])
+            assert all(one["after"][name] == [] for one in left["outcomes"])
         assert "has no members now" in refused(*given)
 
 

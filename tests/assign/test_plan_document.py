@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from shoal.assign.plan import Join, Leave, Member, Resize, Restart, Resubscribe, Switch, Topic
+from shoal.assign.plan import (
+    Join,
+    Leave,
+    PlannedMember,
+    PlannedTopic,
+    Resize,
+    Restart,
+    Resubscribe,
+    Switch,
+)
 from shoal.assign.plan_document import EXAMPLES, DocumentError, read
 from shoal.types import TopicPartition
 
@@ -45,13 +54,13 @@ def test_everything_a_document_may_say_is_read() -> None:
         }
     )
     assert group.assignor == "range"
-    assert group.topics["orders"] == Topic(6)
-    assert group.topics["payments"] == Topic(2, [10, 5], [2000, 2000], [["a", None], ["b"]])
-    assert group.members == {"c1": Member(("orders", "payments"), "i1", "a")}
+    assert group.topics["orders"] == PlannedTopic(6)
+    assert group.topics["payments"] == PlannedTopic(2, [10, 5], [2000, 2000], [["a", None], ["b"]])
+    assert group.members == {"c1": PlannedMember(("orders", "payments"), "i1", "a")}
     assert group.owned == {"c1": [TopicPartition("orders", 0), TopicPartition("orders", 1)]}
     assert changes == [
         Resize({"orders": 12, "new": 3}),
-        Join({"2": Member(("new",))}),
+        Join({"2": PlannedMember(("new",))}),
         Leave(("c1",)),
         Resubscribe({"c2": ("orders",)}),
         Switch("sticky"),
@@ -120,7 +129,7 @@ def test_a_complaint_names_the_place(change: dict[str, Any], says: str) -> None:
 
 @pytest.mark.parametrize("document", [None, [], "text"])
 def test_something_else_is_no_document(document: object) -> None:
-    with pytest.raises(DocumentError, match="the document is no mapping"):
+    with pytest.raises(DocumentError, match="the document is not a mapping"):
         read(document)
 
 

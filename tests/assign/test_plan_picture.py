@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from shoal.assign.plan import Group, Member, Plan, Topic, plan
+from shoal.assign.plan import Plan, PlannedGroup, PlannedMember, PlannedTopic, plan
 from shoal.assign.plan_document import EXAMPLES, read
 from shoal.assign.plan_picture import Cell, as_json, columns, matrix, matrix_lines, picture
 
@@ -71,14 +71,19 @@ def test_the_picture_has_a_cell_for_every_member_and_partition() -> None:
 
 
 def test_a_picture_of_too_much_is_refused_with_the_limit() -> None:
-    members = {f"c{n}": Member(("t",)) for n in range(30)}
-    result = plan(Group({"t": Topic(5000)}, members), assignors=["range"])
+    members = {f"c{n}": PlannedMember(("t",)) for n in range(30)}
+    result = plan(PlannedGroup({"t": PlannedTopic(5000)}, members), assignors=["range"])
     with pytest.raises(ValueError, match=r"30 members by 5000 partitions.*100000"):
         picture(result)
 
 
 def test_counts_are_enough_when_they_fit() -> None:
-    result = plan(Group({"t": Topic(30)}, {"c0": Member(["t"]), "c1": Member(["t"])}), [])
+    result = plan(
+        PlannedGroup(
+            {"t": PlannedTopic(30)}, {"c0": PlannedMember(["t"]), "c1": PlannedMember(["t"])}
+        ),
+        [],
+    )
     assert matrix_lines(result.outcomes[0], columns(result), 30) == [
         "    t",
         "c0  15",

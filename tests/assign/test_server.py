@@ -206,6 +206,9 @@ def test_what_a_member_no_longer_wants_is_not_kept_for_it() -> None:
     }
     target = UniformAssignor().assign(members, {A: 4, B: 3})
     assert target == {"m1": {A: [0, 1]}, "m2": {A: [2, 3]}}
+    # Nor does it take the room of what the member wants instead.
+    members["m1"] = ServerMember((A,), {B: {0, 1, 2}})
+    assert UniformAssignor().assign(members, {A: 4, B: 3}) == target
 
 
 def test_who_has_its_share_from_one_topic_gives_up_the_next_whole() -> None:

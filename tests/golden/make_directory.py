@@ -51,8 +51,8 @@ def fill(path: Path) -> None:
     )
     for index in range(40):
         value = None if index == 11 else b"%d" % index
-        row = (b"%d" % (index % 4), value, (), START_MS + index)
-        compacted.append(encode_batch([row]), now_ms=START_MS)
+        kept = (b"%d" % (index % 4), value, (), START_MS + index)
+        compacted.append(encode_batch([kept]), now_ms=START_MS)
     run_job(directory.checkpoint(START_MS))
     run_job(directory.compact(START_MS))
     directory.close()

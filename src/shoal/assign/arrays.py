@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from shoal.assign.model import GroupAssignment
 from shoal.assign.partitions import PartitionView
-from shoal.assign.problem import Problem
-from shoal.assign.results import from_arrays
+from shoal.assign.problem import Problem, from_arrays
 
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]

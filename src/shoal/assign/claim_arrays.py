@@ -196,7 +196,7 @@ def _scan(
     """The shape of user data.
 
     Raises:
-        struct.error, ValueError, IndexError: the data is no user data of ``sticky``.
+        struct.error, ValueError, IndexError: the data is not user data of ``sticky``.
     """
     (left,) = read_int32(data, 0)
     size = len(data)

@@ -2,7 +2,7 @@
 
 Members keep what they own; what is free goes, partition by partition, to the least loaded member
 that subscribes; then partitions move from members to others with at least two fewer, until a whole
-pass over them moves nothing. A result that is no better balanced than before is taken back.
+pass over them moves nothing. A result that is not better balanced than before is taken back.
 
 Kafka asks before every step whether the group is balanced, which costs a look at all partitions.
 The answer cannot change what happens, because in a balanced group no step finds anything to do;

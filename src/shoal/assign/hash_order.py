@@ -116,7 +116,7 @@ def compute_order(keys: Collection[str], *, calls_follow: bool) -> list[str]:
     """Distinct keys in the order a ``HashMap`` walks them after ``computeIfAbsent`` for each.
 
     A new entry goes to the front of its bucket, and the table grows at the start of the call
-    *after* the one that made it too full, be it (``calls_follow``) for a key that is there already.
+    *after* the one that made it too full, even if that (``calls_follow``) is for a known key.
     """
     capacity = _FIRST_CAPACITY
     buckets: dict[int, list[tuple[int, str]]] = {}

@@ -10,10 +10,11 @@ the subscription as user data, so that any member can be the leader who runs it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
@@ -104,32 +105,42 @@ GroupSubscription: TypeAlias = Mapping[str, Subscription]
 """Member id → Subscription, in the order of the JoinGroup response."""
 
 
-@runtime_checkable
 class Assignor(Protocol):
     """What a consumer needs of an assignor; one of the three seams users may fill.
 
-    ``name`` stands on the wire and must be the same on all members of a group.
+    Inherit from it and write ``name`` and ``assign``: the rest is what Kafka's
+    ConsumerPartitionAssignor does by default. Or give any object that has all of it.
     """
 
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def name(self) -> str:
+        """Stands on the wire and must be the same on all members of a group."""
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """Of the user data, for an assignor that changes it."""
+        return 0
 
     @property
-    def supported_protocols(self) -> Collection[RebalanceProtocol]: ...
+    def supported_protocols(self) -> Collection[RebalanceProtocol]:
+        """Eager unless said otherwise: a cooperative assignor takes two rounds to move a partition,
+        see ``RebalanceProtocol``."""
+        return (RebalanceProtocol.EAGER,)
 
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
         """What this member tells the next leader beside its topics."""
+        return None
 
+    @abstractmethod
     def assign(
         self, metadata: ClusterMetadata, subscriptions: GroupSubscription
     ) -> Mapping[str, Assignment]:
         """Decide for the whole group; only the leader calls this."""
 
-    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
+    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: ARG002 - the interface names them
         """Hear what this member got, in every rebalance, leader or not."""
+        return
 
 
 AssignFunction: TypeAlias = Callable[

@@ -5,8 +5,8 @@ from B to A, moving that other one back has the same effect on the load and one 
 one Kafka picks among several depends on the order of a ``HashSet``; see ``hash_order``.
 
 The one that moves in place of another need not come from the same member. Then the load gets worse
-instead of better, and there are groups, few but valid, for which Kafka makes the same moves for
-ever (tests/golden/assignors-endless.json). ``LoopGuard`` notices.
+instead of better, and there are groups, few but valid, for which Kafka makes the same moves
+forever (tests/golden/assignors-endless.json). ``LoopGuard`` notices.
 """
 
 from __future__ import annotations

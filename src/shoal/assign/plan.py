@@ -24,6 +24,7 @@ from shoal.assign.model import (
     RebalanceProtocol,
     Subscription,
 )
+from shoal.assign.plan_broker import BrokerAssignor, broker_assignors
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
 # Kafka's own tests allow four rounds until nothing is given up any more.
@@ -33,7 +34,7 @@ Owned: TypeAlias = Mapping[str, Sequence[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class PlannedTopic:
     """A topic; ``lag`` and ``bytes_per_s`` are per partition, or empty when not known."""
 
     partitions: int
@@ -43,7 +44,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PlannedMember:
     """A member of the group."""
 
     topics: Sequence[str]
@@ -52,22 +53,24 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PlannedGroup:
     """A group at rest."""
 
-    topics: Mapping[str, Topic]
-    members: Mapping[str, Member]
+    topics: Mapping[str, PlannedTopic]
+    members: Mapping[str, PlannedMember]
     assignor: str | None = None
     """What the group uses now, if that is known."""
     owned: Owned = field(default_factory=dict)
     """Who reads what now; if nothing, each assignor starts from an assignment of its own."""
+    protocol: str = "classic"
+    """Who assigns: a member that leads (classic), or the broker (consumer, KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """Members come, all in one rebalance."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, PlannedMember]
 
     def __str__(self) -> str:
         return _listed(self.members, "joins", "join")
@@ -131,7 +134,8 @@ class Restart:
         return f"all members restart one by one ({'static' if self.static else 'dynamic'})"
 
 
-Change: TypeAlias = Join | Leave | Resize | Resubscribe | Switch | Restart
+ChangeAtOnce: TypeAlias = Join | Leave | Resize | Resubscribe
+Change: TypeAlias = ChangeAtOnce | Switch | Restart
 
 
 def _listed(names: Sequence[str] | Mapping[str, object], one: str, many: str) -> str:
@@ -152,7 +156,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One rebalance, or one restart without any."""
 
     what: str
@@ -167,7 +171,7 @@ class Outcome:
 
     assignor: str
     protocol: RebalanceProtocol
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     before: Owned
     after: Owned
     loads_before: Mapping[str, Load]
@@ -191,13 +195,13 @@ class Outcome:
 class Plan:
     """All outcomes side by side."""
 
-    group: Group
+    group: PlannedGroup
     changes: Sequence[Change]
     outcomes: Sequence[Outcome]
 
 
 def plan(
-    group: Group,
+    group: PlannedGroup,
     changes: Sequence[Change] = (),
     assignors: Sequence[AssignorLike] | None = None,
 ) -> Plan:
@@ -208,25 +212,53 @@ def plan(
     """
     if assignors is None:
         switch = next((c for c in changes if isinstance(c, Switch) and c.assignor), None)
-        assignors = [switch.assignor] if switch and switch.assignor else list(BUILT_IN)
-    outcomes = [_Simulation(group, assignor).run(changes) for assignor in assignors]
+        if switch and switch.assignor:
+            assignors = [switch.assignor]
+        elif group.protocol == "consumer":
+            assignors = broker_assignors()
+        else:
+            assignors = list(BUILT_IN)
+    outcomes = [GroupReplay(group, assignor).run(changes) for assignor in assignors]
     return Plan(group, changes, outcomes)
 
 
-class _Simulation:
-    """One group under one assignor."""
+class GroupReplay:
+    """One group under one assignor, from one rebalance to the next."""
 
-    def __init__(self, group: Group, assignor: AssignorLike) -> None:
+    def __init__(self, group: PlannedGroup, assignor: AssignorLike) -> None:
         self._group = group
         self._make: Callable[[], Assignor] = lambda: load([assignor])[0]
         self._leader = self._make()
         self._protocol = max(self._leader.supported_protocols)
+        # A broker computes its target once; members then go there on their own.
+        self._rounds_max = 1 if isinstance(self._leader, BrokerAssignor) else ROUNDS_MAX
         self._assignors: dict[str, Assignor] = {}
         self._owned: dict[str, Sequence[TopicPartition]] = {}
         self._generation = 0
-        self._steps: list[Step] = []
+        self._steps: list[PlanStep] = []
+
+    @property
+    def owned(self) -> Owned:
+        """Who reads what."""
+        return self._owned
+
+    def start(self) -> None:
+        """Let the group come to rest as it is described."""
+        self._start(())
+
+    def rebalance(self, what: str, changes: Sequence[ChangeAtOnce]) -> PlanStep:
+        """One rebalance after all of ``changes``; if everybody has left there is none."""
+        before = dict(self._owned)
+        for change in changes:
+            self._group = changed(self._group, change, may_end=True)
+        self._forget_the_absent()
+        if not self._group.members:
+            return PlanStep(what, 0, 0, 0)
+        self._rebalance(what, before)
+        return self._steps.pop()
 
     def run(self, changes: Sequence[Change]) -> Outcome:
+        """What all of ``changes`` mean, one after another."""
         self._start(changes)
         before = dict(self._owned)
         loads_before = loads(self._group, before)
@@ -249,7 +281,7 @@ class _Simulation:
             for member_id in group.members:
                 self._hear(member_id, group.owned.get(member_id, ()))
         elif starts_elsewhere:
-            other = _Simulation(group, group.assignor or "").run(())
+            other = GroupReplay(group, group.assignor or "").run(())
             self._owned = dict(other.before)
         else:
             self._rebalance("start")
@@ -271,16 +303,19 @@ class _Simulation:
             return
         before = dict(self._owned)
         self._group = changed(self._group, change)
+        self._forget_the_absent()
+        self._rebalance(str(change), before)
+
+    def _forget_the_absent(self) -> None:
         for member_id in [m for m in self._owned if m not in self._group.members]:
             self._forget(member_id)
-        self._rebalance(str(change), before)
 
     def _restart(self, *, static: bool) -> None:
         members = dict(self._group.members)
         for member_id, member in members.items():
             if static:
                 waiting = len(self._owned.get(member_id, ()))
-                self._steps.append(Step(f"{member_id} restarts", 0, 0, waiting))
+                self._steps.append(PlanStep(f"{member_id} restarts", 0, 0, waiting))
                 continue
             before = dict(self._owned)
             rest = {other: one for other, one in members.items() if other != member_id}
@@ -293,12 +328,19 @@ class _Simulation:
             self._rebalance(f"{member_id} is back", before)
         self._group = replace(self._group, members=members)
 
+    def _assignor_of(self, member_id: str) -> Assignor:
+        """Each member has its own, as in a real group; making one costs more than using it."""
+        found = self._assignors.get(member_id)
+        if found is None:
+            found = self._assignors[member_id] = self._make()
+        return found
+
     def _forget(self, member_id: str) -> None:
         self._assignors.pop(member_id, None)
         self._owned.pop(member_id, None)
 
     def _hear(self, member_id: str, partitions: Sequence[TopicPartition]) -> None:
-        assignor = self._assignors.setdefault(member_id, self._make())
+        assignor = self._assignor_of(member_id)
         metadata = ConsumerGroupMetadata("plan", self._generation, member_id)
         assignor.on_assignment(Assignment(partitions), metadata)
         self._owned[member_id] = partitions
@@ -308,7 +350,7 @@ class _Simulation:
         before = dict(self._owned) if before is None else before
         rounds = 0
         given_up = True
-        while given_up and rounds < ROUNDS_MAX:
+        while given_up and rounds < self._rounds_max:
             rounds += 1
             result = self._leader.assign(metadata_of(self._group), self._subscriptions())
             self._generation += 1
@@ -322,13 +364,13 @@ class _Simulation:
         moved = len(moves(before, self._owned))
         eager = self._protocol is RebalanceProtocol.EAGER
         stopped = sum(map(len, before.values())) if eager else moved
-        self._steps.append(Step(what, rounds, moved, stopped))
+        self._steps.append(PlanStep(what, rounds, moved, stopped))
 
     def _subscriptions(self) -> dict[str, Subscription]:
         cooperative = self._protocol is RebalanceProtocol.COOPERATIVE
         subscriptions = {}
         for member_id, member in self._group.members.items():
-            assignor = self._assignors.setdefault(member_id, self._make())
+            assignor = self._assignor_of(member_id)
             knows = member_id in self._owned
             subscriptions[member_id] = Subscription(
                 topics=tuple(member.topics),
@@ -342,7 +384,7 @@ class _Simulation:
         return subscriptions
 
 
-def metadata_of(group: Group) -> ClusterMetadata:
+def metadata_of(group: PlannedGroup) -> ClusterMetadata:
     """What the leader of the group would know of the cluster."""
     return ClusterMetadata(
         {name: topic.partitions for name, topic in group.topics.items()},
@@ -350,8 +392,8 @@ def metadata_of(group: Group) -> ClusterMetadata:
     )
 
 
-def changed(group: Group, change: Join | Leave | Resize | Resubscribe) -> Group:
-    """The group after a change.
+def changed(group: PlannedGroup, change: ChangeAtOnce, *, may_end: bool = False) -> PlannedGroup:
+    """The group after a change; with ``may_end`` everybody may leave.
 
     Raises:
         ValueError: the change does not fit the group.
@@ -367,13 +409,13 @@ def changed(group: Group, change: Join | Leave | Resize | Resubscribe) -> Group:
             for member_id in leaving:
                 if members.pop(member_id, None) is None:
                     raise ValueError(f"member {member_id!r} cannot leave: it is not in the group")
-            if not members:
+            if not members and not may_end:
                 raise ValueError("everybody leaves; there is nothing to plan")
             return replace(group, members=members)
         case Resize(partitions):
             topics = dict(group.topics)
             for name, count in partitions.items():
-                topics[name] = replace(topics.get(name, Topic(0)), partitions=count)
+                topics[name] = replace(topics.get(name, PlannedTopic(0)), partitions=count)
             return replace(group, topics=topics)
         case Resubscribe(wanted):
             for member_id, names in wanted.items():
@@ -394,7 +436,7 @@ def moves(before: Owned, after: Owned) -> dict[TopicPartition, tuple[str, str]]:
     }
 
 
-def loads(group: Group, owned: Owned) -> dict[str, Load]:
+def loads(group: PlannedGroup, owned: Owned) -> dict[str, Load]:
     """How evenly partitions, lag and bytes are spread over the members."""
     of_members = [owned.get(member_id, ()) for member_id in group.members]
     measured = {"partitions": [float(len(partitions)) for partitions in of_members]}

@@ -24,17 +24,18 @@ from typing import Any, Final
 
 from shoal.assign.plan import (
     Change,
-    Group,
     Join,
     Leave,
-    Member,
     Owned,
+    PlannedGroup,
+    PlannedMember,
+    PlannedTopic,
     Resize,
     Restart,
     Resubscribe,
     Switch,
-    Topic,
 )
+from shoal.errors import ShoalError
 from shoal.types import TopicPartition
 
 # More than any cluster has; keeps a slip of the finger from filling the memory.
@@ -86,7 +87,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-class DocumentError(ValueError):
+class DocumentError(ShoalError, ValueError):
     """A document does not describe a group; the text names the place."""
 
     def __init__(self, place: str, expected: str) -> None:
@@ -94,7 +95,7 @@ class DocumentError(ValueError):
         super().__init__(f"{place}: {expected}" if place else expected)
 
 
-def read(document: object) -> tuple[Group, list[Change]]:
+def read(document: object) -> tuple[PlannedGroup, list[Change]]:
     """The group and the changes a document describes.
 
     Raises:
@@ -112,7 +113,7 @@ def read(document: object) -> tuple[Group, list[Change]]:
     assignor = top.get("assignor")
     if assignor is not None and not isinstance(assignor, str):
         raise DocumentError("assignor", "must be the name of an assignor")
-    group = Group(topics, members, assignor, owned)
+    group = PlannedGroup(topics, members, assignor, owned)
     listed = top.get("change")
     changes: list[Change] = []
     for number, given in enumerate(listed if isinstance(listed, list) else [listed or {}]):
@@ -121,16 +122,16 @@ def read(document: object) -> tuple[Group, list[Change]]:
     return group, changes
 
 
-def _topic(given: object, place: str) -> Topic:
+def _topic(given: object, place: str) -> PlannedTopic:
     if isinstance(given, int) and not isinstance(given, bool):
-        return Topic(_count(given, place))
+        return PlannedTopic(_count(given, place))
     fields = _mapping(given, place, "{partitions: 6, lag: 100}, or a number")
     _only(fields, place, {"partitions", "lag", "bytes_per_s", "racks"})
     count = _count(fields.get("partitions"), f"{place}.partitions")
     racks = fields.get("racks", [])
     if not isinstance(racks, list) or not all(isinstance(one, list) for one in racks):
         raise DocumentError(f"{place}.racks", "must be a list of rack names for every partition")
-    return Topic(
+    return PlannedTopic(
         count,
         lag=_numbers(fields.get("lag"), f"{place}.lag", count),
         bytes_per_s=_numbers(fields.get("bytes_per_s"), f"{place}.bytes_per_s", count),
@@ -152,11 +153,11 @@ def _numbers(given: object, place: str, count: int) -> Sequence[float]:
 
 
 def _members(
-    given: object, place: str, topics: Mapping[str, Topic]
-) -> tuple[dict[str, Member], Owned]:
+    given: object, place: str, topics: Mapping[str, PlannedTopic]
+) -> tuple[dict[str, PlannedMember], Owned]:
     if not isinstance(given, list):
         raise DocumentError(place, "must be a list of members")
-    members: dict[str, Member] = {}
+    members: dict[str, PlannedMember] = {}
     owned: dict[str, Sequence[TopicPartition]] = {}
     owners: dict[TopicPartition, str] = {}
     for number, one in enumerate(given):
@@ -166,7 +167,7 @@ def _members(
         member_id = _name(fields.get("id"), f"{here}.id")
         if member_id in members:
             raise DocumentError(f"{here}.id", f"{member_id!r} is there twice")
-        members[member_id] = Member(
+        members[member_id] = PlannedMember(
             _names(fields.get("topics"), f"{here}.topics", topics),
             _text(fields, "instance", here),
             _text(fields, "rack", here),
@@ -179,7 +180,7 @@ def _members(
     return members, owned
 
 
-def _owned(given: object, place: str, topics: Mapping[str, Topic]) -> list[TopicPartition]:
+def _owned(given: object, place: str, topics: Mapping[str, PlannedTopic]) -> list[TopicPartition]:
     partitions = []
     for topic, numbers in _mapping(given, place, "{orders: [0, 1]}").items():
         count = topics[topic].partitions if topic in topics else 0
@@ -192,7 +193,7 @@ def _owned(given: object, place: str, topics: Mapping[str, Topic]) -> list[Topic
     return partitions
 
 
-def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Change]:
+def _changes(given: object, place: str, topics: Mapping[str, PlannedTopic]) -> list[Change]:
     fields = _mapping(given, place, "{leave: [c2]}")
     _only(fields, place, {"join", "leave", "partitions", "subscribe", "strategy", "restart"})
     changes: list[Change] = []
@@ -204,7 +205,7 @@ def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Cha
                 _name(topic, here): _count(count, f"{here}.{topic}")
                 for topic, count in _mapping(value, here, "{orders: 12}").items()
             }
-            known |= {topic: Topic(count) for topic, count in sizes.items()}
+            known |= {topic: PlannedTopic(count) for topic, count in sizes.items()}
             changes.append(Resize(sizes))
         elif kind == "join":
             changes.append(Join(_members(value, here, known)[0]))
@@ -227,7 +228,7 @@ def _changes(given: object, place: str, topics: Mapping[str, Topic]) -> list[Cha
 
 def _mapping(given: object, place: str, example: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        what = "must be a mapping" if place else "the document is no mapping"
+        what = "must be a mapping" if place else "the document is not a mapping"
         raise DocumentError(place, f"{what}, such as {example}")
     return given
 
@@ -249,7 +250,9 @@ def _text(fields: Mapping[str, Any], name: str, place: str) -> str | None:
     return None if fields.get(name) is None else _name(fields[name], f"{place}.{name}")
 
 
-def _names(given: object, place: str, topics: Mapping[str, Topic] | None = None) -> tuple[str, ...]:
+def _names(
+    given: object, place: str, topics: Mapping[str, PlannedTopic] | None = None
+) -> tuple[str, ...]:
     if not isinstance(given, list):
         raise DocumentError(place, "must be a list of names")
     names = tuple(_name(one, f"{place}[{number}]") for number, one in enumerate(given))

@@ -16,6 +16,8 @@ from shoal.types import TopicPartition
 
 # Cells of one picture; more cannot be told apart, and would make files nobody can open.
 CELLS_MAX: Final = 100_000
+_PAGE: Final = 900
+"""How wide a picture of several small matrices may be."""
 
 
 class Cell(Enum):
@@ -163,31 +165,35 @@ def picture(plan: Plan) -> Canvas:
             f"{rows} members by {len(partitions)} partitions are more than the {CELLS_MAX} cells "
             "a picture can show; use the table or JSON"
         )
-    side = max(3.0, min(16.0, 1000 / max(1, len(partitions))))
-    height = max(side, 14.0)
+    side = max(3.0, min(24.0, 1000 / max(1, len(partitions))))
+    height = max(min(side, 18.0), 14.0)
     left = 12 + 7 * max(len(member_id) for o in plan.outcomes for member_id in members(o))
-    panel = 60 + rows * height
-    width = left + len(partitions) * side + 24
-    canvas = Canvas(max(width, 520), 44 + panel * len(plan.outcomes))
-    canvas.text(12, 22, ", ".join(map(str, plan.changes)) or "no change", size=15)
-    _legend(canvas, 38)
+    captions = [f"{o.assignor}: {o.moved} moved, {o.stopped} stopped" for o in plan.outcomes]
+    cell = max(left + len(partitions) * side, 7.2 * max(map(len, captions))) + 24
+    # Beside each other as far as a page is wide, so that no half of the paper is empty.
+    below = -(-len(plan.outcomes) // max(1, int(_PAGE // cell)))
+    beside = -(-len(plan.outcomes) // below)
+    panel = 44 + rows * height
+    title = ", ".join(map(str, plan.changes)) or "no change"
+    canvas = Canvas(max(cell * beside, 8.4 * len(title) + 24, 270), 62 + panel * below)
+    canvas.text(12, 22, title, size=15)
+    _legend(canvas, 42)
     for number, outcome in enumerate(plan.outcomes):
-        top = 60 + number * panel
-        moved = f"{outcome.moved} moved, {outcome.stopped} stopped"
-        canvas.text(12, top, f"{outcome.assignor}: {moved}", size=13)
+        x0, top = cell * (number % beside), 72 + panel * (number // beside)
+        canvas.text(x0 + 12, top, captions[number], size=13)
         for row, (member_id, cells) in enumerate(matrix(outcome, partitions).items()):
-            y = top + 24 + row * height
-            canvas.text(left - 6, y + height - 4, member_id, size=11, anchor="end")
-            for column, cell in enumerate(cells):
+            y = top + 22 + row * height
+            canvas.text(x0 + left - 6, y + height - 4, member_id, size=12, anchor="end")
+            for column, one in enumerate(cells):
                 canvas.rectangle(
-                    left + column * side,
+                    x0 + left + column * side,
                     y,
                     side - 1,
                     height - 1,
-                    _COLORS.get(cell, "#f2f2f2"),
-                    title=f"{partitions[column]} {cell.name.lower()} {member_id}",
+                    _COLORS.get(one, "#f2f2f2"),
+                    title=f"{partitions[column]} {one.name.lower()} {member_id}",
                 )
-        _topics(canvas, partitions, left, side, top + 22, rows * height + 2)
+        _topics(canvas, partitions, x0 + left, side, top + 20, rows * height + 2)
     return canvas
 
 
@@ -196,7 +202,7 @@ def _legend(canvas: Canvas, y: float) -> None:
     for cell in (Cell.KEEPS, Cell.GETS, Cell.LOSES):
         canvas.rectangle(x, y - 9, 10, 10, _COLORS[cell])
         name = {"KEEPS": "keeps", "GETS": "gets", "LOSES": "gives up"}[cell.name]
-        canvas.text(x + 14, y, name, size=11)
+        canvas.text(x + 14, y, name, size=12)
         x += 80
 
 
@@ -215,7 +221,7 @@ def _topics(
             continue
         x = left + start * side
         fitting = int((end - start) * side / 6)
-        canvas.text(x, top - 4, partitions[start].topic[:fitting], size=10)
+        canvas.text(x, top - 4, partitions[start].topic[:fitting], size=11)
         if start:
             canvas.line([(x - 0.5, top), (x - 0.5, top + height)], FAINT, width=1)
         start = end

@@ -17,8 +17,15 @@ from shoal.assign.model import (
     GroupSubscription,
     RebalanceProtocol,
 )
-from shoal.assign.problem import Problem, partition_racks, rack_of, racks_matter, state
-from shoal.assign.results import from_pairs, is_large
+from shoal.assign.problem import (
+    Problem,
+    from_pairs,
+    is_large,
+    partition_racks,
+    rack_of,
+    racks_matter,
+    state,
+)
 from shoal.types import ConsumerGroupMetadata
 
 

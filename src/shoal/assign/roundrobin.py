@@ -15,8 +15,7 @@ from shoal.assign.model import (
     GroupSubscription,
     RebalanceProtocol,
 )
-from shoal.assign.problem import Problem, state
-from shoal.assign.results import from_pairs, is_large
+from shoal.assign.problem import Problem, from_pairs, is_large, state
 from shoal.types import ConsumerGroupMetadata
 
 

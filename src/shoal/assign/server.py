@@ -10,7 +10,7 @@ differ, see ``uniform``. Results equal those of Kafka 4.3, order of members and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -36,10 +36,13 @@ class ServerMember:
     assigned: Mapping[TopicId, Collection[int]] = field(default_factory=dict)
     """The member's part of the current target assignment."""
     instance_id: str | None = None
+    subscription: Hashable = None
+    """What it asked for, of which ``topics`` is what exists; ``None``: just that. Kafka takes
+    members for alike only if they *ask* for the same."""
 
 
-class ServerAssignor(Protocol):
-    """What the coordinator needs of an assignor."""
+class TargetAssignor(Protocol):
+    """What the coordinator needs of an assignor that it runs itself."""
 
     @property
     def name(self) -> str: ...
@@ -48,6 +51,7 @@ class ServerAssignor(Protocol):
         self, members: Mapping[str, ServerMember], counts: Mapping[TopicId, int]
     ) -> dict[str, Target]:
         """The new target of every member; ``counts`` holds every topic subscribed to."""
+        ...
 
 
 class ServerRangeAssignor:
@@ -84,10 +88,14 @@ class UniformAssignor:
     ) -> dict[str, Target]:
         if not members:
             return {}
-        for member in members.values():
-            for topic in member.topics:
+        # Thousands of members share a few collections of topics: each is looked at once.
+        distinct = {id(member.topics): member.topics for member in members.values()}
+        for topics in distinct.values():
+            for topic in topics:
                 _count(self.name, topic, counts)
-        if len({frozenset(member.topics) for member in members.values()}) == 1:
+        alike = {which: frozenset(topics) for which, topics in distinct.items()}
+        asked = {member.subscription or alike[id(member.topics)] for member in members.values()}
+        if len(asked) == 1:
             return _alike(members, counts)
         # Used less often than anything else here, and longer than all of it.
         from shoal.assign.uniform import assign_mixed
@@ -95,7 +103,7 @@ class UniformAssignor:
         return assign_mixed(members, counts)
 
 
-SERVER_ASSIGNORS: Final[dict[str, type[ServerAssignor]]] = {
+SERVER_ASSIGNORS: Final[dict[str, type[TargetAssignor]]] = {
     # The first is the default of a group that has no preference.
     "uniform": UniformAssignor,
     "range": ServerRangeAssignor,
@@ -119,21 +127,16 @@ def _alike(members: Mapping[str, ServerMember], counts: Mapping[TopicId, int]) -
     order = put_order(list(members))
     # Entered by id: a caller's set has no order that would be the same in the next process.
     wanted = id_order(sorted(members[order[0]].topics, key=id_key))
-    owned = {
-        (topic, number)
-        for member in members.values()
-        for topic, numbers in member.assigned.items()
-        for number in numbers
-    }
+    owned: dict[TopicId, list[int]] = {}
+    for member in members.values():
+        for topic, numbers in member.assigned.items():
+            owned.setdefault(topic, []).extend(numbers)
     free = [
-        (topic, number)
-        for topic in id_order(wanted, copied=True)
-        for number in range(counts[topic])
-        if (topic, number) not in owned
+        (topic, _left(counts[topic], owned.get(topic))) for topic in id_order(wanted, copied=True)
     ]
     still_wanted = set(wanted)
     low, extra = divmod(sum(counts[topic] for topic in wanted), len(members))
-    target: dict[str, dict[TopicId, set[int]]] = {}
+    target: dict[str, Target] = {}
     room: dict[str, int] = {}
     for place, member_id in enumerate(order):
         quota = low + (extra > 0)
@@ -147,30 +150,55 @@ def _alike(members: Mapping[str, ServerMember], counts: Mapping[TopicId, int]) -
             room[member_id] -= 1
             takes_extra = False
         extra -= takes_extra
-    taken = 0
-    for member_id in order:
-        for topic, number in free[taken : taken + room[member_id]]:
-            target[member_id].setdefault(topic, set()).add(number)
-        taken += room[member_id]
-    return {
-        member_id: {topic: sorted(numbers) for topic, numbers in by_topic.items()}
-        for member_id, by_topic in target.items()
-    }
+    _hand_out(free, room, target)
+    return target
+
+
+def _left(count: int, owned: Collection[int] | None) -> Sequence[int]:
+    """The partitions of a topic that nobody has, ascending."""
+    return range(count) if not owned else sorted(set(range(count)).difference(owned))
+
+
+def _hand_out(
+    free: Sequence[tuple[TopicId, Sequence[int]]],
+    room: Mapping[str, int],
+    target: Mapping[str, Target],
+) -> None:
+    """One after the other takes what it has room for, from the front."""
+    pieces = iter(free)
+    topic, start = b"", 0
+    numbers: Sequence[int] = ()
+    for member_id, lacking in room.items():
+        mine = target[member_id]
+        while lacking > 0:
+            piece = numbers[start : start + lacking]
+            if not piece:
+                following = next(pieces, None)
+                if following is None:
+                    return
+                (topic, numbers), start = following, 0
+                continue
+            lacking -= len(piece)
+            start += len(piece)
+            mine[topic] = sorted({*mine[topic], *piece}) if topic in mine else list(piece)
 
 
 def _keep(
     member: ServerMember, wanted: Collection[TopicId], quota: int
-) -> tuple[dict[TopicId, set[int]], list[tuple[TopicId, int]]]:
+) -> tuple[Target, list[tuple[TopicId, Sequence[int]]]]:
     """What a member keeps of its target, and what it gives up of topics it still wants."""
-    kept: dict[TopicId, set[int]] = {}
-    given_up: list[tuple[TopicId, int]] = []
-    for topic in id_order(sorted(member.assigned, key=id_key)):
+    kept: Target = {}
+    given_up: list[tuple[TopicId, Sequence[int]]] = []
+    for topic in id_order(sorted(member.assigned, key=id_key)) if member.assigned else ():
         if topic not in wanted:
             continue
-        numbers = number_order(sorted(member.assigned[topic]))
-        stays = numbers[:quota]
-        quota -= len(stays)
-        if stays:
-            kept[topic] = set(stays)
-        given_up += [(topic, number) for number in numbers[len(stays) :]]
+        numbers = sorted(member.assigned[topic])
+        if len(numbers) > quota:
+            # Only now it matters which of them come first.
+            numbers = number_order(numbers)
+            given_up += [(topic, [number]) for number in numbers[quota:]]
+            numbers = sorted(numbers[:quota])
+        quota -= len(numbers)
+        if numbers:
+            kept[topic] = numbers
     return kept, given_up

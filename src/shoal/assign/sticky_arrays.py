@@ -1,4 +1,4 @@
-"""A sticky assignment on arrays from start to end; see ``solving``."""
+"""A sticky assignment on arrays from start to end; see ``sticky``."""
 
 from __future__ import annotations
 

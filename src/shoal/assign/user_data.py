@@ -31,7 +31,7 @@ def encode_sticky(partitions: Sequence[TopicPartition], generation: int) -> byte
     """User data v1 of ``sticky``; topics in the order Java's writer gives them."""
     grouped = by_topic(partitions)
     # The table may still grow after the last new topic, for Java asks it once per partition.
-    newest = next(reversed(grouped), None)
+    newest = next(reversed(grouped), "")
     calls_follow = bool(partitions) and (partitions[-1][0] != newest or len(grouped[newest]) > 1)
     order = compute_order(grouped, calls_follow=calls_follow)
     parts = [_INT32.pack(len(order))]
