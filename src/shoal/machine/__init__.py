@@ -1,0 +1,1 @@
+"""What every journaled machine is made of: decisions, timers, a clock of its own. Pure."""
