@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from shoal.errors import ErrorCode
-from shoal.group import journal
-from shoal.group.classic import ClassicGroup
-from shoal.group.config import GroupConfig
-from shoal.group.coordinator import Coordinator
-from shoal.group.decision import Decision, EventKind, GroupEvent
-from shoal.group.journal import JournalRecord, TransactionMarker
-from shoal.group.states import GroupState
+from shoal.group.coordinator import journal
+from shoal.group.coordinator.classic_group import ClassicGroup
+from shoal.group.coordinator.cluster_image import ClusterImage
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.coordinator.decision import EventKind, GroupDecision, GroupEvent
+from shoal.group.coordinator.journal import JournalRecord, TransactionMarker
+from shoal.group.coordinator.states import GroupState
+from shoal.machine.decision import Caller
 from shoal.types import TopicPartition
 from shoal.wire.apis.heartbeat import HeartbeatRequest
 from shoal.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -27,12 +29,12 @@ from shoal.wire.apis.offset_delete import OffsetDeleteRequest
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
 from shoal.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
-TOPIC_METADATA = Subscription(("orders",)).encode()
+TOPIC_METADATA = ConsumerProtocolSubscription(("orders",)).encode()
 START_MS = 1_700_000_000_000
 
 Ticket = int
@@ -59,7 +61,10 @@ class Shell:
         *,
         now_ms: int = START_MS,
         ids: Iterator[int] | None = None,
+        image: ClusterImage | None = None,
+        assignors: Any = None,
     ) -> None:
+        self.image = ClusterImage() if image is None else image
         self.config = config or GroupConfig()
         self.now_ms = now_ms
         self.ids = ids or count(1)
@@ -68,12 +73,17 @@ class Shell:
         self.replies: dict[Ticket, Any] = {}
         self.events: list[GroupEvent] = []
         self.fail_appends_with: ErrorCode | None = None
-        self.coordinator = Coordinator(self.config, new_id=lambda: f"id{next(self.ids)}")
+        self.coordinator = Coordinator(
+            self.config,
+            new_id=lambda: f"id{next(self.ids)}",
+            image=self.image,
+            assignors=assignors,
+        )
         self.obey(self.coordinator.load(enumerate(self.records), self.now_ms))
 
     # --- What a shell does -----------------------------------------------------------------------
 
-    def obey(self, decision: Decision) -> None:
+    def obey(self, decision: GroupDecision) -> None:
         if decision.journal and self.fail_appends_with is not None:
             decision = self.coordinator.append_failed(decision, self.fail_appends_with, self.now_ms)
             assert not decision.journal
@@ -86,9 +96,15 @@ class Shell:
             self.replies[reply.ticket] = reply.response
         self.events += decision.events
 
-    def restarted(self, config: GroupConfig | None = None) -> Shell:
+    def restarted(self, config: GroupConfig | None = None) -> Self:
         """Another shell that loads what this one has written."""
-        return Shell(config or self.config, self.records, now_ms=self.now_ms, ids=self.ids)
+        return type(self)(
+            config or self.config,
+            self.records,
+            now_ms=self.now_ms,
+            ids=self.ids,
+            image=self.image,
+        )
 
     def tick(self) -> None:
         """Do all that is due now."""
@@ -117,11 +133,13 @@ class Shell:
         self.obey(
             self.coordinator.handle(
                 request,
-                version=type(request).MAX_VERSION if version is None else version,
-                client_id=client_id,
-                client_host="/127.0.0.1",
-                ticket=ticket,
-                now_ms=self.now_ms,
+                Caller(
+                    type(request).MAX_VERSION if version is None else version,
+                    client_id,
+                    "/127.0.0.1",
+                    ticket,
+                ),
+                self.now_ms,
             )
         )
         return ticket

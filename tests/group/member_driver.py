@@ -13,9 +13,9 @@ from typing import Any
 from shoal.assign.loading import load
 from shoal.assign.model import Assignment
 from shoal.errors import ErrorCode
-from shoal.group import leadership
-from shoal.group.member import Member
-from shoal.group.membership import (
+from shoal.group.member import leadership
+from shoal.group.member.classic_member import ClassicMember
+from shoal.group.member.member_interface import (
     Assigned,
     ClusterTopics,
     CommitPositions,
@@ -29,6 +29,7 @@ from shoal.group.membership import (
     RefreshMetadata,
     Revoked,
     Send,
+    Warn,
 )
 from shoal.types import TopicPartition
 from shoal.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -73,7 +74,7 @@ class Driver:
             "auto_commit": False,
             **settings,
         }
-        self.member = Member(
+        self.member = ClassicMember(
             MemberConfig(**settings),
             assignors=load(assignors or ["range"]),
             chance=lambda: chance,
@@ -93,7 +94,7 @@ class Driver:
             match output:
                 case Send():
                     self.sent.append(output)
-                case FindCoordinator() | RefreshMetadata() | Disconnect():
+                case FindCoordinator() | RefreshMetadata() | Disconnect() | Warn():
                     self.orders.append(output)
                 case _:
                     assert position == len(outputs) - 1, "a step is the last output"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.decision import EventKind
-from shoal.group.journal import GroupTombstone, OffsetTombstone
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.journal import GroupTombstone, OffsetTombstone
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group import coordinator as coordinator_module
-from shoal.group.classic_rebalance import EMPTY_RETRY_MS
-from shoal.group.decision import EventKind
-from shoal.group.refusals import refuse, response_error
-from shoal.group.states import GroupState
+from shoal.group.coordinator import coordinator as coordinator_module
+from shoal.group.coordinator.classic_rebalance import EMPTY_RETRY_MS
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.refusals import refuse, response_error
+from shoal.group.coordinator.states import GroupState
+from shoal.machine.decision import Caller
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest
@@ -290,17 +291,15 @@ def test_every_kind_of_reply_can_be_refused() -> None:
 
 def test_a_decision_must_be_settled_before_the_next_call() -> None:
     shell = Shell()
-    fields: dict[str, Any] = {"client_id": "c", "client_host": "/h", "now_ms": shell.now_ms}
-    decision = shell.coordinator.handle(commit({TP: 5}), version=9, ticket=1, **fields)
+    decision = shell.coordinator.handle(commit({TP: 5}), Caller(9, "c", "/h", 1), shell.now_ms)
     assert decision.journal
     with pytest.raises(AssertionError, match="before the next call"):
-        shell.coordinator.handle(commit({TP: 6}), version=9, ticket=2, **fields)
+        shell.coordinator.handle(commit({TP: 6}), Caller(9, "c", "/h", 2), shell.now_ms)
 
 
 def test_only_what_was_decided_is_replayed() -> None:
     shell = Shell()
-    fields: dict[str, Any] = {"client_id": "c", "client_host": "/h", "now_ms": shell.now_ms}
     request = commit({TP: 5, TopicPartition("orders", 1): 6})
-    decision = shell.coordinator.handle(request, version=9, ticket=1, **fields)
+    decision = shell.coordinator.handle(request, Caller(9, "c", "/h", 1), shell.now_ms)
     with pytest.raises(AssertionError, match="in order"):
         shell.coordinator.replay(decision.journal[1], 0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.states import GroupState
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group import classic_join
-from shoal.group.classic_member import vote
-from shoal.group.config import GroupConfig
-from shoal.group.decision import EventKind
-from shoal.group.states import GroupState
+from shoal.group.coordinator import classic_join
+from shoal.group.coordinator.classic_group_member import vote
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.states import GroupState
+from shoal.machine.decision import Caller
 from shoal.wire.apis.join_group import JoinGroupRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     DELAY_MS,
     SESSION_MS,
@@ -136,16 +137,7 @@ def test_version_0_has_one_timeout_for_both() -> None:
 def test_a_client_without_a_name_gets_an_id_too() -> None:
     shell = Shell()
     ticket = next(shell.tickets)
-    shell.obey(
-        shell.coordinator.handle(
-            join(),
-            version=9,
-            client_id=None,
-            client_host="/h",
-            ticket=ticket,
-            now_ms=shell.now_ms,
-        )
-    )
+    shell.obey(shell.coordinator.handle(join(), Caller(9, "", "/h", ticket), shell.now_ms))
     assert shell.replies[ticket].member_id == "unknown-id1"
 
 
@@ -294,7 +286,7 @@ def test_the_member_list_is_in_the_order_of_a_java_hash_map() -> None:
     ids = [each.member_id for each in response.members]
     assert len(ids) == 14
     assert ids == [each.member_id for each in shell.group().members.in_java_order()]
-    assert response.members[0].metadata == Subscription(("orders",)).encode()
+    assert response.members[0].metadata == ConsumerProtocolSubscription(("orders",)).encode()
     assert {each.group_instance_id for each in response.members} == {
         f"consumer-{number}" for number in range(14)
     }
@@ -393,7 +385,7 @@ def test_a_leader_that_asks_again_in_a_stable_group_starts_a_rebalance() -> None
 @pytest.mark.parametrize(
     "changed",
     [
-        {"metadata": Subscription(("other",)).encode()},
+        {"metadata": ConsumerProtocolSubscription(("other",)).encode()},
         {"names": ("range", "roundrobin")},
     ],
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.decision import EventKind
-from shoal.group.journal import GroupRecord
-from shoal.group.states import GroupState
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.journal import GroupRecord
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     DELAY_MS,
     REBALANCE_MS,
@@ -29,7 +29,7 @@ PREPARING = GroupState.PREPARING_REBALANCE
 COMPLETING = GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
 TP = TopicPartition("orders", 0)
-OTHER = Subscription(("other",)).encode()
+OTHER = ConsumerProtocolSubscription(("other",)).encode()
 
 
 def completing(shell: Shell, size: int = 2) -> list[str]:

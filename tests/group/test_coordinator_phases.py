@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.config import GroupConfig
-from shoal.group.coordinator import Coordinator, Phase
-from shoal.group.decision import EventKind
-from shoal.group.journal import (
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.coordinator import Coordinator, Phase
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
 )
-from shoal.group.states import GroupState
+from shoal.group.coordinator.states import GroupState
+from shoal.machine.decision import Caller
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest
@@ -51,11 +52,8 @@ OLD_FETCH = OffsetFetchRequest(
 def ask(coordinator: Coordinator, request: Any, version: int | None = None) -> Any:
     decision = coordinator.handle(
         request,
-        version=type(request).MAX_VERSION if version is None else version,
-        client_id="c",
-        client_host="/h",
-        ticket="t",
-        now_ms=START_MS,
+        Caller(type(request).MAX_VERSION if version is None else version, "c", "/h", "t"),
+        START_MS,
     )
     (reply,) = decision.replies
     assert reply.ticket == "t"
@@ -281,10 +279,15 @@ class StrangeGroup:
     """A group of a type whose rules are elsewhere."""
 
     group_id = "strange"
+    type = None
     state_name = "Assigning"
+    is_buried = False
 
     def durable(self) -> None:
         return None
+
+    def bury(self) -> None:
+        self.is_buried = True
 
 
 @pytest.mark.parametrize(
@@ -297,10 +300,12 @@ class StrangeGroup:
 )
 def test_groups_of_another_type_are_left_alone(request_: Any, error: ErrorCode) -> None:
     shell = Shell()
-    shell.coordinator._shard.groups["strange"] = StrangeGroup()  # type: ignore[assignment]  # a kind of group that does not exist
+    strange: Any = StrangeGroup()  # a kind of group that does not exist
+    shell.coordinator._shard.groups["strange"] = strange
     assert shell.ask(request_).error_code == error
     shell.coordinator._shard.replay(GroupTombstone("strange"), 0, live=True)
-    assert not shell.coordinator.groups
+    assert list(shell.coordinator.groups) == [strange]
+    assert not strange.is_buried
 
 
 def test_ids_come_from_the_caller() -> None:
@@ -308,8 +313,6 @@ def test_ids_come_from_the_caller() -> None:
     coordinator = Coordinator(new_id=lambda: f"n{next(ids)}", partition=3)
     coordinator.load([], START_MS)
     assert coordinator.partition == 3
-    decision = coordinator.handle(
-        join(), version=9, client_id="me", client_host="/h", ticket=1, now_ms=START_MS
-    )
+    decision = coordinator.handle(join(), Caller(9, "me", "/h", 1), START_MS)
     assert decision.replies[0].response.member_id == "me-n7"
     assert codes(Shell().ask(commit({TP: 1}))) == [ErrorCode.NONE]

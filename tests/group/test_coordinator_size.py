@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shoal.errors import ErrorCode
-from shoal.group.config import GroupConfig
-from shoal.group.decision import EventKind
-from shoal.group.states import GroupState
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.states import GroupState
 from tests.group.coordinator_shell import REBALANCE_MS, Shell, join, stable_static
 
 # --- group.max.size ------------------------------------------------------------------------------

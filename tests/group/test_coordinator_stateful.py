@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shoal.errors import ErrorCode
-from shoal.group.classic import ClassicGroup, join_timer, session_timer, sync_timer
-from shoal.group.config import GroupConfig
-from shoal.group.coordinator import Coordinator
-from shoal.group.journal import GroupRecord, GroupTombstone
-from shoal.group.states import GroupState
+from shoal.group.coordinator.classic_group import (
+    ClassicGroup,
+    join_timer,
+    session_timer,
+    sync_timer,
+)
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.coordinator.journal import GroupRecord, GroupTombstone
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     Shell,
     commit,
@@ -47,7 +52,11 @@ instances = st.sampled_from(["a", "b"])
 partitions = st.builds(TopicPartition, st.sampled_from(["orders", "other"]), st.integers(0, 1))
 protocol_names = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("x",)])
 subscriptions = st.sampled_from(
-    [Subscription(("orders",)).encode(), Subscription(("other",)).encode(), b"\x00"]
+    [
+        ConsumerProtocolSubscription(("orders",)).encode(),
+        ConsumerProtocolSubscription(("other",)).encode(),
+        b"\x00",
+    ]
 )
 picks = st.integers(0, 30)
 versions = st.sampled_from([0, 3, 5, 8, 9])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.decision import EventKind
-from shoal.group.states import GroupState
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.join_group import JoinGroupResponse
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     REBALANCE_MS,
     SESSION_MS,
@@ -123,7 +123,7 @@ def test_a_changed_subscription_alone_causes_no_rebalance() -> None:
     """KAFKA-12759, as Kafka does it."""
     shell = Shell()
     static_group(shell, "a", "b")
-    changed = Subscription(("other",)).encode()
+    changed = ConsumerProtocolSubscription(("other",)).encode()
     response = shell.ask(join(instance_id="b", metadata=changed))
     assert response.generation_id == 1
     assert shell.state() is GroupState.STABLE

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.errors import ErrorCode
-from shoal.group.membership import Assigned, Lost, Revoked
-from shoal.group.states import GroupState
+from shoal.group.coordinator.states import GroupState
+from shoal.group.member.member_interface import Assigned, Lost, Revoked
 from shoal.wire.apis.join_group import JoinGroupRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
 from tests.group.coordinator_shell import REBALANCE_MS, Shell, heartbeat, join, protocols, sync

@@ -9,19 +9,19 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.config import GroupConfig
-from shoal.group.decision import EventKind
-from shoal.group.journal import (
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     JournalRecord,
     OffsetRecord,
     OffsetTombstone,
 )
-from shoal.group.states import GroupState
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     REBALANCE_MS,
     SESSION_MS,
@@ -196,7 +196,9 @@ def test_12759_a_static_member_that_reads_something_else_does_not_rebalance_yet(
     """Open in Kafka too; when it changes there, this test should."""
     shell = Shell()
     static_pair(shell)
-    response = shell.ask(join(instance_id="b", metadata=Subscription(("other",)).encode()))
+    response = shell.ask(
+        join(instance_id="b", metadata=ConsumerProtocolSubscription(("other",)).encode())
+    )
     assert response.generation_id == 1
     assert shell.state() is GroupState.STABLE
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     Assigned,
     CommitPositions,
     CommitVerdict,

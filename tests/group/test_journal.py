@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidMessageError
-from shoal.group.journal import (
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     JournalRecord,
@@ -23,7 +23,6 @@ from shoal.group.journal import (
     producer_of,
 )
 from shoal.wire.offsets_topic import (
-    ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -73,6 +72,7 @@ records = st.one_of(
         expire_timestamp_ms=st.none(),
         producer_id=st.just(5),
         producer_epoch=st.just(2),
+        topic_id=st.none() | st.binary(min_size=16, max_size=16).filter(any),
     ),
     st.builds(
         OffsetRecord,
@@ -86,6 +86,7 @@ records = st.one_of(
         expire_timestamp_ms=st.none() | int64,
         producer_id=st.none(),
         producer_epoch=st.none(),
+        topic_id=st.none(),
     ),
 )
 
@@ -102,11 +103,6 @@ def test_a_group_without_a_leader_has_bytes_that_kafka_can_read() -> None:
     assert value == struct.pack(">hh8sih5shqi", 3, 8, b"consumer", 4, 5, b"range", -1, 99, 0), (
         "v3: type, generation, protocol, no leader, time, no members"
     )
-
-
-def test_records_of_the_new_protocol_are_skipped() -> None:
-    key = encode_key(ConsumerGroupMetadataKey(group_id="g"))
-    assert decode(key, b"\x00\x00anything") is None
 
 
 def test_keys_of_a_later_version_are_skipped() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidMessageError
-from shoal.group import loading
-from shoal.group.coordinator import Coordinator
-from shoal.group.journal import (
+from shoal.group.coordinator import journal_loading
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     JournalRecord,
@@ -20,7 +20,7 @@ from shoal.group.journal import (
     TransactionMarker,
     encode,
 )
-from shoal.group.loading import Loader, RawFields, decode_commits
+from shoal.group.coordinator.journal_loading import Loader, RawFields, decode_commits
 from shoal.wire.offsets_topic import OffsetCommitKey, OffsetCommitValue, encode_key, encode_value
 
 groups = st.sampled_from(["a", "b"])
@@ -101,7 +101,7 @@ def test_of_the_commits_of_a_position_only_the_last_is_decoded() -> None:
 
 
 def test_a_journal_of_different_keys_is_not_kept_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_KEPT_MAX", 3)
+    monkeypatch.setattr(journal_loading, "_KEPT_MAX", 3)
     replayed: list[int] = []
     loader = Loader(lambda _, offset: replayed.append(offset))
     loader.feed([fields(n, OffsetRecord("a", "t", n, 1, None, "", 5)) for n in range(3)])
@@ -112,6 +112,15 @@ def test_records_without_a_key_and_of_unknown_types_are_skipped() -> None:
     loader = Loader(lambda record, offset: pytest.fail(f"{record} at {offset}"))
     loader.feed([(0, 0, None, b"value", ()), (1, 0, struct.pack(">h", 99), b"value", ())])
     loader.flush()
+
+
+@pytest.mark.parametrize("metadata", ["", "m", "ä" * 63, "x" * 126, "x" * 127, "x" * 4_000])
+def test_a_commit_with_the_id_of_its_topic_is_read_fast_and_the_same(metadata: str) -> None:
+    record = OffsetRecord("a", "t", 3, 7, 2, metadata, 5, topic_id=bytes(range(16)))
+    key, value = encode(record)
+    assert value is not None
+    found = [record for _, record in decode_commits([(key, (0, value)), (key, (1, value))])]
+    assert found == [record, record]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
@@ -132,7 +141,6 @@ def test_every_version_of_a_value_is_read_behind_a_key_that_is_known(version: in
         lambda value: value[:10],
         lambda value: value[:-1],
         lambda value: value + b"\0",
-        lambda value: value.replace(b"note", b"\xff\xff\xff\xff"),
         lambda value: value[:14] + b"\xff\xff" + value[16:],
     ],
 )
@@ -141,3 +149,11 @@ def test_garbage_behind_a_key_that_is_known_is_an_error(damage) -> None:
     assert value is not None
     with pytest.raises(InvalidMessageError):
         list(decode_commits([(key, (0, value)), (key, (1, damage(value)))]))
+
+
+def test_a_note_that_is_not_utf_8_is_read_as_kafka_reads_it() -> None:
+    key, value = encode(OffsetRecord("a", "t", 0, 7, None, "note", 5))
+    assert value is not None
+    damaged = value.replace(b"note", b"\xff\xff\xff\xff")
+    found = [record for _, record in decode_commits([(key, (0, value)), (key, (1, damaged))])]
+    assert [record.metadata for record in found] == ["note", "\ufffd" * 4]

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.assign.model import Assignment
 from shoal.errors import InvalidAssignmentError, RebalanceListenerError
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     Assigned,
     Failed,
     Revoked,

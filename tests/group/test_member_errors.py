@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode, FencedInstanceIdError
-from shoal.group import reactions
-from shoal.group.membership import (
+from shoal.group.member import reactions
+from shoal.group.member.member_interface import (
     Disconnect,
     FindCoordinator,
     Lost,
     MemberState,
 )
-from shoal.group.reactions import Reaction, reaction
+from shoal.group.member.reactions import MemberReaction, reaction
 from shoal.wire.apis.heartbeat import HeartbeatRequest
 from shoal.wire.apis.join_group import JoinGroupRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
@@ -41,8 +41,10 @@ def test_every_code_has_a_reaction_to_every_request(code: ErrorCode) -> None:
         reactions.HEARTBEAT,
         reactions.OFFSET_COMMIT,
         reactions.FIND_COORDINATOR,
+        reactions.CONSUMER_GROUP_HEARTBEAT,
+        reactions.CONSUMER_OFFSET_COMMIT,
     ):
-        assert isinstance(reaction(table, code), Reaction)
+        assert isinstance(reaction(table, code), MemberReaction)
 
 
 REJOINS_AT_ONCE = {ErrorCode.REBALANCE_IN_PROGRESS}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode, InvalidAssignmentError
-from shoal.group import leadership
-from shoal.group.membership import (
+from shoal.group.member import leadership
+from shoal.group.member.member_interface import (
     MemberConfig,
     MemberState,
     RefreshMetadata,
@@ -27,7 +27,7 @@ def members(*each: tuple[str, tuple[str, ...]]) -> list[JoinGroupResponse.Member
     return [
         JoinGroupResponse.Member(
             member_id=member_id,
-            metadata=consumer_protocol.Subscription(topics).encode(),
+            metadata=consumer_protocol.ConsumerProtocolSubscription(topics).encode(),
         )
         for member_id, topics in each
     ]
@@ -41,7 +41,10 @@ def lead(driver: Driver, generation_id: int = 1, **fields: object) -> None:
 def plan(request: SyncGroupRequest) -> dict[str, list[tuple[str, int]]]:
     return {
         each.member_id: [
-            tuple(tp) for tp in consumer_protocol.Assignment.decode(each.assignment).partitions
+            (tp[0], tp[1])
+            for tp in consumer_protocol.ConsumerProtocolAssignment.decode(
+                each.assignment
+            ).partitions
         ]
         for each in request.assignments
     }
@@ -201,7 +204,7 @@ def test_trigger_1_a_change_while_the_assignment_is_on_its_way_is_not_forgotten(
 
 @pytest.mark.parametrize("client_rack", [None, "r1"])
 def test_trigger_1_racks_count_for_who_has_one(client_rack: str | None) -> None:
-    from shoal.group.membership import ClusterTopics
+    from shoal.group.member.member_interface import ClusterTopics
 
     driver = leader(client_rack=client_rack)
     one = {"t": [["r1"], ["r2"], [None], ["r1"]]}
@@ -237,7 +240,9 @@ def test_trigger_5_the_subscription_changes() -> None:
     assert driver.member.wants_poll
     driver.poll()
     request = driver.join(2)
-    subscription = consumer_protocol.Subscription.decode(request.protocols[0].metadata)
+    subscription = consumer_protocol.ConsumerProtocolSubscription.decode(
+        request.protocols[0].metadata
+    )
     assert subscription.topics == ("t", "u")
 
 

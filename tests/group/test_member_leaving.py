@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode, FencedInstanceIdError
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     CommitVerdict,
     Disconnect,
     FindCoordinator,
@@ -140,11 +140,28 @@ def test_a_callback_that_unsubscribes_voids_the_step_it_runs_for() -> None:
     driver.poll()
     assert driver.take_steps() == [Revoked(partitions("t", 0, 1))]
     driver.perform(driver.member.unsubscribe(driver.now))
-    assert driver.take_steps() == [Revoked(partitions("t", 0, 1))]
+    assert not driver.take_steps()
+    assert driver.take(LeaveGroupRequest)
+    driver.perform(driver.member.callback_done(driver.now))
+    assert not driver.sent
+    assert driver.member.owned == ()
+
+
+def test_a_callback_for_some_that_unsubscribes_hears_of_the_others_only() -> None:
+    driver = Driver(COOPERATIVE)
+    driver.stable(*partitions("t", 0, 1), protocol_name=COOPERATIVE)
+    driver.hold_callbacks = True
+    driver.heartbeat(REBALANCING)
+    driver.poll()
+    driver.rejoin(*partitions("t", 0), generation_id=2, protocol_name=COOPERATIVE)
+    assert driver.take_steps() == [Revoked(partitions("t", 1))]
+    driver.perform(driver.member.unsubscribe(driver.now))
+    assert driver.take_steps() == [Revoked(partitions("t", 0))]
     driver.perform(driver.member.callback_done(driver.now))
     assert driver.take(LeaveGroupRequest)
     driver.perform(driver.member.callback_done(driver.now))
     assert not driver.sent
+    assert driver.member.owned == ()
 
 
 # --- commits -------------------------------------------------------------------------------------

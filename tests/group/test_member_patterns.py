@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import ErrorCode
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     Assigned,
     Failed,
     FindCoordinator,
@@ -14,7 +14,7 @@ from shoal.group.membership import (
     RefreshMetadata,
     Revoked,
 )
-from shoal.group.pacing import Backoff
+from shoal.group.member.pacing import Backoff
 from shoal.wire.apis.join_group import JoinGroupRequest
 from tests.group.member_driver import (
     Driver,
@@ -103,6 +103,33 @@ def test_topics_the_leader_knew_first_become_part_of_the_subscription() -> None:
     assert driver.member.topics == {"a1", "a2"}
     assert not driver.member.wants_poll
     assert driver.take_steps()[-1] == Assigned(driver.member.owned, driver.member.owned)
+
+
+def test_a_topic_deleted_since_the_join_is_taken_as_the_leader_gave_it_and_then_given_up() -> None:
+    # Found by the simulator (seed 77700169). Kafka's member does the same: the assignment of a
+    # generation holds for everybody, and the rejoin that follows corrects it for everybody.
+    driver = Driver(counts={"a1": 1, "a2": 1})
+    driver.subscribe_pattern("a.*")
+    driver.find()
+    driver.poll()
+    driver.give_metadata()
+    driver.poll()
+    driver.join(1)
+    del driver.counts["a2"]
+    driver.give_metadata()
+    driver.sync(*partitions("a1", 0), *partitions("a2", 0))
+    driver.poll()
+    both = partitions("a1", 0) + partitions("a2", 0)
+    assert driver.take_steps()[-1] == Assigned(both, both)
+    assert driver.member.topics == {"a1"}
+    assert driver.member.wants_poll
+    driver.poll()
+    driver.give_metadata()
+    driver.poll()
+    assert driver.take_steps()[-1] == Revoked(both)
+    driver.rejoin(*partitions("a1", 0), generation_id=2)
+    assert driver.member.owned == partitions("a1", 0)
+    assert not driver.member.wants_poll
 
 
 def test_an_assignment_that_does_not_match_the_pattern_is_dropped() -> None:

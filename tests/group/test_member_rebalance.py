@@ -6,7 +6,7 @@ import pytest
 
 from shoal.assign.model import RebalanceProtocol
 from shoal.errors import ErrorCode
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     Assigned,
     CommitPositions,
     CommitVerdict,
@@ -90,7 +90,9 @@ def test_the_join_request_says_what_kafka_wants_to_know() -> None:
     assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (10_000, POLL_MS)
     assert [each.name for each in request.protocols] == ["range", "sticky"]
     assert request.reason == "first join"
-    subscription = consumer_protocol.Subscription.decode(request.protocols[0].metadata)
+    subscription = consumer_protocol.ConsumerProtocolSubscription.decode(
+        request.protocols[0].metadata
+    )
     assert subscription.topics == ("t",)
     assert subscription.rack_id == "r1"
     assert subscription.generation_id is None
@@ -153,7 +155,7 @@ def test_cooperative_keeps_what_it_owns_while_it_joins() -> None:
     assert driver.take_steps() == []
     assert driver.member.owned == owned
     request = driver.join(2, protocol_name=COOPERATIVE)
-    claimed = consumer_protocol.Subscription.decode(request.protocols[0].metadata)
+    claimed = consumer_protocol.ConsumerProtocolSubscription.decode(request.protocols[0].metadata)
     assert claimed.owned_partitions == owned
     assert claimed.generation_id == 1
 
@@ -232,7 +234,7 @@ def test_who_is_thrown_out_loses_everything_at_the_next_poll(
     assert isinstance(request, JoinGroupRequest)
     keeps_id = code is ErrorCode.ILLEGAL_GENERATION
     assert request.member_id == ("m" if keeps_id else "")
-    claimed = consumer_protocol.Subscription.decode(request.protocols[0].metadata)
+    claimed = consumer_protocol.ConsumerProtocolSubscription.decode(request.protocols[0].metadata)
     assert claimed.owned_partitions == ()
     assert claimed.generation_id is None
 
@@ -319,23 +321,106 @@ def test_positions_are_committed_before_anything_is_revoked() -> None:
     driver = Driver(auto_commit=True)
     driver.stable(*partitions("t", 0))
     rebalance(driver)
-    assert driver.take_steps() == [CommitPositions(hold=True)]
-    assert driver.member.holds_records
+    assert driver.take_steps() == [CommitPositions(partitions("t", 0))]
+    assert driver.member.held == partitions("t", 0)
     driver.poll()
     assert driver.take_steps() == [], "it waits for the answer"
     driver.member.positions_committed(CommitVerdict.DONE, driver.now)
     assert driver.member.wants_poll
     driver.poll()
     assert driver.take_steps() == [Revoked(partitions("t", 0))]
-    assert not driver.member.holds_records
+    assert driver.member.held == ()
 
 
 def test_cooperative_commits_too_but_goes_on_reading() -> None:
     driver = cooperative(auto_commit=True)
     driver.stable(*partitions("t", 0), protocol_name=COOPERATIVE)
     rebalance(driver)
-    assert driver.take_steps() == [CommitPositions(hold=False)]
-    assert not driver.member.holds_records
+    assert driver.take_steps() == [CommitPositions(())]
+    assert driver.member.held == ()
+
+
+def test_what_a_cooperative_member_gives_up_is_committed_once_more_and_held_meanwhile() -> None:
+    driver = cooperative(auto_commit=True)
+    driver.stable(*partitions("t", 0, 1), protocol_name=COOPERATIVE)
+    rebalance(driver)
+    driver.commit_done()
+    driver.poll()
+    driver.take_steps()
+    driver.rejoin(*partitions("t", 0, 2), generation_id=2, protocol_name=COOPERATIVE)
+    assert driver.take_steps() == [CommitPositions(partitions("t", 1))]
+    assert driver.member.held == partitions("t", 1)
+    assert driver.member.owned == partitions("t", 0, 1)
+    assert isinstance(driver.member.commit_as(), ConsumerGroupMetadata)
+    driver.poll()
+    assert driver.take_steps() == [], "it waits for the answer"
+    driver.member.positions_committed(CommitVerdict.DONE, driver.now)
+    assert driver.member.wants_poll
+    driver.poll()
+    assert driver.take_steps() == [
+        Revoked(partitions("t", 1)),
+        Assigned(partitions("t", 2), partitions("t", 0, 2)),
+    ]
+    assert driver.member.held == ()
+    driver.poll()
+    assert driver.take_steps() == [CommitPositions(())], "and joins again"
+
+
+@pytest.mark.parametrize("verdict", [CommitVerdict.RETRY, CommitVerdict.REFUSED])
+def test_what_cannot_be_committed_is_given_up_all_the_same(verdict: CommitVerdict) -> None:
+    driver = cooperative(auto_commit=True)
+    driver.stable(*partitions("t", 0, 1), protocol_name=COOPERATIVE)
+    rebalance(driver)
+    driver.commit_done()
+    driver.poll()
+    driver.rejoin(*partitions("t", 0), generation_id=2, protocol_name=COOPERATIVE)
+    driver.take_steps()
+    began = driver.now
+    while not any(isinstance(step, Revoked) for step in driver.steps):
+        assert driver.now - began <= POLL_MS, "no longer than the rebalance timeout"
+        driver.member.positions_committed(verdict, driver.now)
+        driver.live(200)
+    assert driver.now - began < 1_000 or verdict is CommitVerdict.RETRY
+
+
+def test_who_is_thrown_out_while_it_commits_what_it_gives_up_loses_everything() -> None:
+    driver = cooperative(auto_commit=True)
+    driver.stable(*partitions("t", 0, 1), protocol_name=COOPERATIVE)
+    rebalance(driver)
+    driver.commit_done()
+    driver.poll()
+    driver.rejoin(*partitions("t", 0), generation_id=2, protocol_name=COOPERATIVE)
+    driver.take_steps()
+    driver.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert driver.member.held == ()
+    driver.poll()
+    assert driver.take_steps() == [Lost(partitions("t", 0, 1))]
+
+
+def test_who_subscribes_anew_while_it_commits_what_it_gives_up_adopts_nothing_of_the_old() -> None:
+    driver = cooperative(auto_commit=True, counts={"t": 3, "u": 1})
+    driver.stable(*partitions("t", 0, 1), protocol_name=COOPERATIVE)
+    rebalance(driver)
+    driver.commit_done()
+    driver.poll()
+    driver.rejoin(*partitions("t", 0), generation_id=2, protocol_name=COOPERATIVE)
+    driver.take_steps()
+    driver.subscribe("u")
+    driver.member.positions_committed(CommitVerdict.DONE, driver.now)
+    driver.poll()
+    assert driver.take_steps() == [CommitPositions(partitions("t", 0, 1))]
+    driver.member.positions_committed(CommitVerdict.DONE, driver.now)
+    driver.poll()
+    assert driver.take_steps() == [Revoked(partitions("t", 0, 1))]
+
+
+def test_a_cooperative_member_holds_what_it_no_longer_wants_before_it_joins() -> None:
+    driver = cooperative(auto_commit=True, counts={"t": 2, "u": 1})
+    driver.stable(*partitions("t", 0), *partitions("u", 0), protocol_name=COOPERATIVE)
+    driver.subscribe("t")
+    driver.poll()
+    assert driver.take_steps() == [CommitPositions(partitions("u", 0))]
+    assert driver.member.held == partitions("u", 0)
 
 
 def test_a_commit_that_may_be_retried_is_asked_for_again_in_a_later_poll() -> None:
@@ -348,7 +433,7 @@ def test_a_commit_that_may_be_retried_is_asked_for_again_in_a_later_poll() -> No
     driver.after(100)
     assert driver.member.wants_poll
     driver.poll()
-    assert driver.steps == [CommitPositions(hold=True)] * 2
+    assert driver.steps == [CommitPositions(partitions("t", 0))] * 2
     driver.commit_done(CommitVerdict.REFUSED)
     driver.poll()
     assert driver.steps[-1] == Revoked(partitions("t", 0))
@@ -369,7 +454,7 @@ def test_KAFKA_14024_a_commit_without_an_answer_is_given_up_at_the_rebalance_tim
     driver.stable(*partitions("t", 0))
     rebalance(driver)
     driver.live(POLL_MS - 500, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert driver.take_steps() == [CommitPositions(hold=True)]
+    assert driver.take_steps() == [CommitPositions(partitions("t", 0))]
     driver.live(500)
     assert driver.take_steps() == [Revoked(partitions("t", 0))]
     driver.member.positions_committed(CommitVerdict.RETRY, driver.now)
@@ -391,17 +476,17 @@ def test_a_retry_of_the_commit_does_not_outlast_the_rebalance_timeout() -> None:
 def test_KAFKA_14196_nothing_may_be_returned_while_the_revocation_commit_is_on_its_way() -> None:
     driver = Driver(auto_commit=True)
     driver.stable(*partitions("t", 0))
-    assert not driver.member.holds_records
+    assert driver.member.held == ()
     rebalance(driver)
-    assert driver.member.holds_records
+    assert driver.member.held == partitions("t", 0)
     driver.commit_done(CommitVerdict.RETRY)
-    assert driver.member.holds_records
+    assert driver.member.held == partitions("t", 0)
     driver.after(200)
     driver.poll()
     driver.commit_done()
-    assert driver.member.holds_records
+    assert driver.member.held == partitions("t", 0)
     driver.poll()
-    assert not driver.member.holds_records
+    assert driver.member.held == ()
 
 
 def test_who_is_thrown_out_during_the_commit_loses_instead_of_revoking() -> None:
@@ -409,10 +494,10 @@ def test_who_is_thrown_out_during_the_commit_loses_instead_of_revoking() -> None
     driver.stable(*partitions("t", 0))
     rebalance(driver)
     driver.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert not driver.member.holds_records
+    assert driver.member.held == ()
     driver.poll()
     driver.member.positions_committed(CommitVerdict.DONE, driver.now)
-    assert driver.take_steps() == [CommitPositions(hold=True), Lost(partitions("t", 0))]
+    assert driver.take_steps() == [CommitPositions(partitions("t", 0)), Lost(partitions("t", 0))]
 
 
 def test_nothing_is_committed_by_who_owns_nothing_or_is_out() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group.membership import (
+from shoal.group.member.member_interface import (
     CommitVerdict,
     Disconnect,
     FindCoordinator,

@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 
 from shoal.errors import ErrorCode
-from shoal.group import coordinator as coordinator_module
-from shoal.group.config import GroupConfig
-from shoal.group.decision import EventKind
-from shoal.group.journal import (
+from shoal.group.coordinator import coordinator as coordinator_module
+from shoal.group.coordinator.cluster_image import ImageTopic
+from shoal.group.coordinator.config import GroupConfig
+from shoal.group.coordinator.decision import EventKind
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
 )
-from shoal.group.states import GroupState
+from shoal.group.coordinator.states import GroupState
 from shoal.types import TopicPartition
 from shoal.wire.apis.offset_commit import OffsetCommitRequest
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest
-from shoal.wire.consumer_protocol import Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolSubscription
 from tests.group.coordinator_shell import (
     START_MS,
     Shell,
@@ -125,6 +126,35 @@ def test_topic_ids_are_handed_back() -> None:
     asked = fetch(TP)
     asked.groups[0].topics[0].topic_id = b"0123456789abcdef"  # type: ignore[index]  # topics are asked for
     assert shell.ask(asked).groups[0].topics[0].topic_id == b"0123456789abcdef"
+
+
+def test_a_commit_is_of_the_topic_that_had_the_name() -> None:
+    shell = Shell()
+    shell.image.put(ImageTopic("orders", b"a" * 16, 1))
+    shell.ask(commit({TP: 5, OTHER: 6}))
+    assert [one.topic_id for one in shell.records if isinstance(one, OffsetRecord)] == [
+        b"a" * 16,
+        None,
+    ]
+
+
+def test_who_asks_by_the_id_of_another_topic_of_that_name_is_told_of_no_position() -> None:
+    shell = Shell()
+    shell.image.put(ImageTopic("orders", b"a" * 16, 1))
+    shell.ask(commit({TP: 5, OTHER: 6}))
+
+    def position(tp: TopicPartition, topic_id: bytes) -> int:
+        request = fetch(tp)
+        assert request.groups[0].topics is not None
+        request.groups[0].topics[0].topic_id = topic_id
+        (group,) = shell.restarted().ask(request).groups
+        found: int = group.topics[0].partitions[0].committed_offset
+        return found
+
+    assert position(TP, b"a" * 16) == 5
+    assert position(TP, b"b" * 16) == -1
+    assert position(TP, bytes(16)) == 5, "by name, or by a client that does not know"
+    assert position(OTHER, b"b" * 16) == 6, "nobody knew when it was committed"
 
 
 def test_a_commit_of_nothing_is_answered_and_makes_no_group() -> None:
@@ -470,7 +500,16 @@ def test_so_many_offsets_expire_in_several_decisions(monkeypatch: pytest.MonkeyP
 
 def test_the_subscription_of_every_member_counts() -> None:
     members = tuple(
-        MemberRecord(topic, None, "c", "/h", 60_000, 10_000, Subscription((topic,)).encode(), b"")
+        MemberRecord(
+            topic,
+            None,
+            "c",
+            "/h",
+            60_000,
+            10_000,
+            ConsumerProtocolSubscription((topic,)).encode(),
+            b"",
+        )
         for topic in ("orders", "other")
     )
     record = GroupRecord("g", "consumer", 3, "range", "orders", START_MS, members)

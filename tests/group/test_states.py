@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from shoal.group.states import MOVES, GroupState, may_move, mermaid
+from shoal.group.coordinator.states import MOVES, GroupState, may_move, mermaid
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE
