@@ -1,0 +1,1 @@
+"""The transaction coordinator: states, journal, decisions. Pure: requests and now_ms in."""
