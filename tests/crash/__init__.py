@@ -1,0 +1,1 @@
+"""What survives crashes. What L1, L2 … stand for is said in ``tests/invariants.md``."""

@@ -15,7 +15,7 @@ from shoal.errors import ErrorCode
 from shoal.log.config import LogConfig
 from shoal.log.directory import LogDirectory, run_job
 from shoal.log.partition import PartitionLog
-from shoal.testing.disk import FailingDisk, Fault, SimDisk
+from shoal.testing.disk import DiskFault, FailingDisk, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, read_batches, read_records
 
@@ -99,7 +99,7 @@ class Run:
 def sweep(call: str, *, config: LogConfig = CONFIG, **fault: int | bool) -> int:
     """Fail the first call, the second …, until one run is not hit; how many were."""
     for nth in range(1, NTH_MAX):
-        disk = FailingDisk(Fault(call, nth, **fault))
+        disk = FailingDisk(DiskFault(call, nth, **fault))
         run = Run(disk, config)
         run.go()
         run.verify()
@@ -134,7 +134,7 @@ def test_L7_a_short_write_is_completed() -> None:
     disk = FailingDisk()
     log = _log(disk)
     writes = disk.count("write")
-    disk.fault = Fault("write", writes + 1, short_bytes=10)
+    disk.fault = DiskFault("write", writes + 1, short_bytes=10)
     result = log.append(batch(b"whole"), now_ms=NOW_MS)
     assert result.error is ErrorCode.NONE
     assert disk.hits == 1
@@ -159,7 +159,7 @@ def test_L7_a_write_that_stops_half_way_is_cut_back() -> None:
 def test_L7_a_write_that_cannot_be_cut_back_fences_the_log() -> None:
     disk = FailingDisk()
     log = _log(disk)
-    disk.fault = Fault("truncate", disk.count("truncate") + 1, forever=True)
+    disk.fault = DiskFault("truncate", disk.count("truncate") + 1, forever=True)
     disk.capacity_bytes = disk.used_bytes + 40
     assert log.append(batch(b"x"), now_ms=NOW_MS).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.fenced is not None
@@ -175,7 +175,7 @@ def test_L8_after_a_failed_sync_nothing_is_acknowledged_until_the_log_is_opened_
     directory = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0)
     log = directory.create(TP, now_ms=NOW_MS)
     log.append(batch(b"one"), now_ms=NOW_MS)
-    disk.fault = Fault(call, disk.count(call) + 1)
+    disk.fault = DiskFault(call, disk.count(call) + 1)
     assert log.sync() is not None
     assert log.high_watermark == 0
     assert disk.hits == 1
@@ -197,7 +197,7 @@ def test_L8_reading_goes_on_while_the_log_is_fenced() -> None:
     log.append(batch(b"one"), now_ms=NOW_MS)
     assert log.sync() is None
     log.append(batch(b"two"), now_ms=NOW_MS)
-    disk.fault = Fault("sync", disk.count("sync") + 1, forever=True)
+    disk.fault = DiskFault("sync", disk.count("sync") + 1, forever=True)
     assert log.sync() is not None
     assert list(read_batches(log)) == [0]
 
@@ -215,6 +215,31 @@ def test_the_reserve_refuses_appends_before_the_disk_is_full_and_resumes_by_itse
     assert len(read_batches(log)) == errors.count(ErrorCode.NONE)
     disk.capacity_bytes = 40_000
     assert log.append(batch(b"x" * 900), now_ms=NOW_MS).error is ErrorCode.NONE
+
+
+def test_what_follows_a_batch_without_room_is_refused_for_the_same_reason() -> None:
+    # Told that its next batches are out of order, librdkafka goes on in a new epoch and sends
+    # what was stored and never acknowledged again: a soak on a full disk had two copies of one.
+    disk = FailingDisk(capacity_bytes=20_000)
+    log = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=10_000).create(TP, now_ms=NOW_MS)
+
+    def sent(sequence: int, size: int = 10, epoch: int = 0) -> ErrorCode:
+        ids = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence}
+        return log.append(batch(b"x" * size, **ids), now_ms=NOW_MS).error
+
+    assert sent(0, size=30_000) is ErrorCode.KAFKA_STORAGE_ERROR, "of a producer nobody knew"
+    assert sent(1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [sent(0), sent(1)] == [ErrorCode.NONE] * 2
+    assert sent(2, size=30_000) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [sent(3), sent(4)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert sent(1) is ErrorCode.NONE, "what is stored is known all the same"
+    assert [sent(2), sent(3), sent(4)] == [ErrorCode.NONE] * 3
+    assert sent(6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sent(5, size=30_000) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert sent(0, epoch=1) is ErrorCode.NONE, "the next epoch owes nothing to the last"
+    assert [record.offset for record in read_records(log)] == []
+    assert log.sync() is None
+    assert len(read_records(log)) == 6
 
 
 @pytest.mark.slow
@@ -253,7 +278,7 @@ def test_L10_background_work_never_raises_and_goes_on_when_the_disk_is_well_agai
         for index in range(16):
             log.append(batch(b"%d" % index, key=b"k%d" % (index % 2)), now_ms=NOW_MS)
         log.sync()
-        disk.fault = Fault(call, disk.count(call) + nth)
+        disk.fault = DiskFault(call, disk.count(call) + nth)
         for _ in range(3):
             run_job(directory.compact(NOW_MS))
             run_job(directory.checkpoint(NOW_MS))

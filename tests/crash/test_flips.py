@@ -150,12 +150,17 @@ def test_L4_a_wrong_length_does_not_cost_the_batches_behind_it() -> None:
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 
 
-def filled() -> tuple[dict[str, bytes], dict[int, bytes]]:
+def filled(*, unclean_start_at: int | None = None) -> tuple[dict[str, bytes], dict[int, bytes]]:
     """A cleanly closed directory with several segments, and its batches."""
     disk = SimDisk()
     directory = open_directory(disk)
     log = directory.create(TP, now_ms=NOW_MS)
     for index in range(40):
+        if index == unclean_start_at:
+            log.sync()
+            disk = SimDisk.of(disk.contents())
+            directory = open_directory(disk)
+            log = directory.partitions[TP]
         log.append(
             batch(
                 b"%d" % index * 30,
@@ -230,15 +235,17 @@ def test_L6_a_lying_index_never_causes_a_wrong_answer() -> None:
 @pytest.mark.parametrize(
     "name", ["leader-epoch-checkpoint", "shoal.checkpoint", "shoal-index.checkpoint"]
 )
-def test_L6_garbage_in_a_small_file_costs_no_record(name: str) -> None:
-    contents, expected = filled()
+def test_L6_garbage_in_a_small_file_costs_no_record_and_no_epoch(name: str) -> None:
+    contents, expected = filled(unclean_start_at=20)
+    epochs = open_directory(SimDisk.of(contents)).partitions[TP].epochs.entries
+    assert epochs == [(0, 0), (1, 20)]
     chance = random.Random(name)
     for _ in range(40):
         path = f"orders-0/{name}"
         damaged = {**contents, path: chance.randbytes(chance.randrange(60))}
         log = open_directory(SimDisk.of(damaged)).partitions[TP]
         assert read_batches(log) == expected
-        assert log.leader_epoch >= 0
+        assert log.epochs.entries == epochs
 
 
 @pytest.mark.slow

@@ -56,6 +56,22 @@ def test_L1_L2_nothing_is_lost_around_checkpoints_and_clean_stops() -> None:
     assert witness.states >= STATES_MIN
 
 
+def test_L1_the_mark_of_a_clean_stop_is_gone_before_the_log_is_used() -> None:
+    witness = Witness(SMALL, same_bytes, step=16)
+    directory = witness.open()
+    log = directory.create(TP, now_ms=NOW_MS)
+    witness.append(log, batch(b"first"))
+    directory.close()
+    witness.acknowledge(log)
+    witness.watch()
+    directory = witness.open()
+    assert directory.clean_start
+    log = directory.partitions[TP]
+    witness.append(log, batch(b"x" * 800))
+    witness.sync(log)
+    assert witness.states >= 5
+
+
 def test_L1_L2_a_power_cut_during_recovery_is_survived_too() -> None:
     states = 0
     for torn in (30, 300, 610):
@@ -148,6 +164,23 @@ def test_L10_compaction_keeps_the_last_record_of_every_key_at_every_step() -> No
             run_job(directory.checkpoint(NOW_MS))
     assert log.cleaned_offset > 0
     assert witness.states >= STATES_MIN
+
+
+def test_L10_old_segments_stay_until_the_compacted_one_has_a_name() -> None:
+    """The same in small: few cuts, but all around one compaction."""
+    witness = Witness(COMPACTED, same_records, step=100)
+    directory = witness.open()
+    log = directory.create(TP, now_ms=NOW_MS)
+    for turn in range(4):
+        for index in range(6):
+            data = [(b"key-%d" % (index % 3), b"%d" % index), (b"other-%d" % turn, b"x" * 300)]
+            witness.append(log, keyed(data))
+        witness.sync(log)
+        witness.watch()
+        run_job(directory.compact(NOW_MS))
+        witness.disk.on_change = None
+    assert log.cleaned_offset > 0
+    assert witness.states >= 10
 
 
 def test_L10_retention_never_takes_more_than_it_announced() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.log.checkpoints import (
     CorruptRange,
     IndexSeal,
-    PartitionState,
+    PartitionCheckpoint,
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
@@ -74,7 +74,7 @@ def test_properties_round_trip_and_skip_comments() -> None:
 
 
 def test_the_state_of_a_partition_round_trips() -> None:
-    state = PartitionState([CorruptRange(0, 10, 20, 3, 5, "the checksum fails")], 77)
+    state = PartitionCheckpoint([CorruptRange(0, 10, 20, 3, 5, "the checksum fails")], 77)
     data = encode_state(state)
     assert decode_state(data) == state
     for at in range(len(data)):

@@ -11,8 +11,7 @@ from shoal.log import cleaning
 from shoal.log.cleaning import dirty_ratio, shift_timestamp, split_records
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, run_job
-from shoal.log.partition import PartitionLog
-from shoal.log.results import Origin
+from shoal.log.partition import Origin, PartitionLog
 from shoal.records.batch import (
     checksum_holds,
     decode_batch,
@@ -23,7 +22,7 @@ from shoal.records.batch import (
 )
 from shoal.records.compression import Codec
 from shoal.records.markers import encode_marker
-from shoal.testing.disk import FailingDisk, Fault, SimDisk
+from shoal.testing.disk import DiskFault, FailingDisk, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, keyed, read_batches, read_records
 
@@ -127,7 +126,7 @@ def test_files_that_could_not_go_go_with_the_next_retention() -> None:
         log.append(batch(b"value %d" % index, timestamp_ms=NOW_MS + index), now_ms=NOW_MS)
     log.roll(now_ms=NOW_MS)
     log.sync()
-    disk.fault = Fault("rename", disk.count("rename") + 1, error=errno.ENOSPC)
+    disk.fault = DiskFault("rename", disk.count("rename") + 1, error=errno.ENOSPC)
     retain(directory, NOW_MS + 10_000)
     assert disk.hits == 1, "where the log starts could not be saved"
     assert len(log_files(directory)) == 5

@@ -15,7 +15,7 @@ from shoal.errors import DataDirectoryInUseError, ErrorCode, StorageError
 from shoal.log.checkpoints import decode_offsets
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, directory_name, is_topic_name, partition_of, run_job
-from shoal.testing.disk import FailingDisk, Fault, SimDisk
+from shoal.testing.disk import DiskFault, FailingDisk, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, read_batches, read_records
 
@@ -260,7 +260,7 @@ def test_a_fenced_partition_makes_the_stop_unclean() -> None:
     directory = open_directory(disk)
     log = directory.create(TP, now_ms=NOW_MS)
     log.append(batch(b"x"), now_ms=NOW_MS)
-    disk.fault = Fault("sync", disk.count("sync") + 1)
+    disk.fault = DiskFault("sync", disk.count("sync") + 1)
     assert log.sync() is not None
     directory.close()
     assert not open_directory(disk).clean_start

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import StorageError
 from shoal.log.disk import Disk, OsDisk, read_file, remove_if_there, replace_file, write_fully
-from shoal.testing.disk import FailingDisk, Fault, SimDisk, crash_images
+from shoal.testing.disk import DiskFault, FailingDisk, SimDisk, crash_images
 
 
 @pytest.fixture(params=["os", "simulated"])
@@ -116,7 +116,7 @@ def test_a_forgetful_disk_forgets_what_was_not_synced() -> None:
 
 
 def test_a_failed_sync_throws_the_writes_away() -> None:
-    disk = FailingDisk(Fault("sync", 1))
+    disk = FailingDisk(DiskFault("sync", 1))
     file = disk.open("f", create=True)
     disk.sync_directory()
     file.write_at(0, b"lost")

@@ -14,7 +14,7 @@ from shoal.log.config import Durability
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
 from shoal.log.partition import PartitionLog
-from shoal.testing.disk import FailingDisk, Fault
+from shoal.testing.disk import DiskFault, FailingDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch
 
@@ -98,7 +98,7 @@ def test_L8_a_failed_sync_is_told_to_everyone_and_only_that_log_is_fenced() -> N
         turns.send(log)
     turns.turn()
     turns.answers.clear()
-    turns.disk.fault = Fault("sync", turns.disk.count("sync") + 1)
+    turns.disk.fault = DiskFault("sync", turns.disk.count("sync") + 1)
     for log in turns.logs:
         turns.send(log)
     turns.turn()
@@ -218,7 +218,7 @@ def test_L8_of_two_syncs_under_way_none_succeeds_after_the_other_failed() -> Non
     first, second = log.begin_sync(), log.begin_sync()
     assert first is not None
     assert second is not None
-    turns.disk.fault = Fault("sync", turns.disk.count("sync") + 1)
+    turns.disk.fault = DiskFault("sync", turns.disk.count("sync") + 1)
     failure = first.run()
     assert failure is not None
     result = second.run()
@@ -232,7 +232,7 @@ def test_L8_a_sync_that_fails_while_it_closes_is_not_forgotten() -> None:
     turns = Turns(partitions=1)
     log = turns.logs[0]
     turns.syncer = Syncer(Durability.GROUP, post=turns.posted.append, workers=1)
-    turns.disk.fault = Fault("sync", turns.disk.count("sync") + 1)
+    turns.disk.fault = DiskFault("sync", turns.disk.count("sync") + 1)
     turns.send(log)
     turns.turn()  # the round starts; nobody takes its result any more
     turns.syncer.close()

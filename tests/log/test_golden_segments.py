@@ -93,7 +93,7 @@ def test_compaction_left_holes_and_a_horizon(directory: LogDirectory) -> None:
 
 
 def test_producers_come_from_kafkas_snapshot(directory: LogDirectory) -> None:
-    entries = log_of(directory, "codecs").active_producers
+    entries = log_of(directory, "codecs").producer_states()
     assert len(entries) == 4, "the one without idempotence leaves nothing"
     assert {entry.last_sequence for entry in entries} == {19}
 

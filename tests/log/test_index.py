@@ -33,7 +33,7 @@ def test_an_offset_index_is_read_back_as_written(steps: list[tuple[int, int]]) -
     index, entries = offset_index(steps)
     data = index.encode()
     assert len(data) == 8 * len(entries)
-    assert data[:8] == b"".join(n.to_bytes(4, "big") for n in (entries or [()])[0])
+    assert data[:8] == b"".join(n.to_bytes(4, "big") for one in entries[:1] for n in one)
     again = OffsetIndex.decode(data)
     assert again is not None
     assert (again.offsets, again.positions) == (index.offsets, index.positions)
@@ -81,6 +81,7 @@ def test_time_entries_are_added_only_when_time_moved_on() -> None:
     assert not times.maybe_append(2**40, 11)
     assert not times.maybe_append(5, 12)
     assert not times.maybe_append(-1, 13)
+    assert not times.maybe_append(2**40 + 1, 9), "offsets never go back"
     assert times.maybe_append(2**40 + 1, 14)
     assert [times[0], times[1]] == [(2**40, 10), (2**40 + 1, 14)]
     times.cut(14)

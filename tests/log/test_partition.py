@@ -10,8 +10,7 @@ import pytest
 from shoal.errors import ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, run_job
-from shoal.log.partition import PartitionLog
-from shoal.log.results import Origin
+from shoal.log.partition import Origin, PartitionLog
 from shoal.records.batch import decode_batch, encode_batch, iter_headers, read_header
 from shoal.testing.disk import FailingDisk, SimDisk
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
@@ -71,7 +70,7 @@ def test_a_refused_append_leaves_no_trace() -> None:
     log = make()
     fill(log, 2)
     before = read_batches(log)
-    assert log.append(batch(b"x")[:-1], now_ms=NOW_MS).error is ErrorCode.CORRUPT_MESSAGE
+    assert log.append(batch(b"x")[:-1], now_ms=NOW_MS).error is ErrorCode.INVALID_RECORD
     assert log.end_offset == 2
     assert read_batches(log) == before
 
@@ -302,6 +301,29 @@ def test_times_below_the_log_start_are_not_found() -> None:
     assert log.latest_by_time() is None
 
 
+def test_the_newest_record_may_be_of_1970() -> None:
+    log = make()
+    log.append(batch(b"x", b"y", timestamp_ms=0), now_ms=NOW_MS)
+    assert log.latest_by_time() == OffsetAndTimestamp(0, 0, 0)
+
+
+def test_an_epoch_whose_records_were_deleted_is_forgotten() -> None:
+    disk = SimDisk()
+    directory = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0)
+    log = directory.create(TP, now_ms=NOW_MS)
+    fill(log, 4)
+    log.epochs.assign(2, 4)
+    fill(log, 3)
+    log.sync()
+    assert log.delete_records(5) is ErrorCode.NONE
+    directory.close()
+    again = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=0).partitions[TP]
+    for found in (log, again):
+        assert found.epochs.entries == [(2, 5)]
+        # Who last read in epoch 0 is told that nothing of it is here, not where it ended once.
+        assert found.end_offset_for_epoch(0) == (0, 5)
+
+
 def test_an_epochs_end_is_found() -> None:
     log = make()
     fill(log, 4)
@@ -347,7 +369,7 @@ def test_listeners_are_told_when_the_high_watermark_moves() -> None:
 def test_producers_are_listed() -> None:
     log = make()
     log.append(batch(b"a", producer_id=3, producer_epoch=1, base_sequence=9), now_ms=NOW_MS)
-    (entry,) = log.active_producers
+    (entry,) = log.producer_states()
     assert (entry.producer_id, entry.epoch, entry.last_sequence) == (3, 1, 9)
 
 

@@ -10,7 +10,7 @@ from shoal.errors import ErrorCode
 from shoal.log.producers import Producers, StoredBatch, first_sequence, last_sequence, next_sequence
 from shoal.records.batch import BatchHeader, read_header
 from shoal.records.checksum import crc32c
-from shoal.records.markers import encode_marker
+from shoal.records.markers import encode_marker, read_marker
 from tests.log.batches import NOW_MS, batch
 
 LAST = 2**31 - 1
@@ -75,11 +75,30 @@ def test_sequences_wrap() -> None:
     assert isinstance(producers.check(header(LAST, count=2)), StoredBatch)
 
 
-def test_control_batches_leave_no_sequence() -> None:
+def test_a_marker_of_the_same_epoch_leaves_the_sequence_and_a_higher_one_starts_it_anew() -> None:
     producers = filled(0)
-    marker = encode_marker(commit=True, producer_id=7, producer_epoch=0, timestamp_ms=NOW_MS)
-    producers.note(read_header(marker), 101)
+    note_marker(producers, epoch=0)
     assert producers.check(header(1)) is None
+    note_marker(producers, epoch=1)
+    assert producers.check(header(1, epoch=0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producers.check(header(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(header(0, epoch=1)) is None
+
+
+def test_a_producer_that_is_only_known_by_a_marker_starts_at_0() -> None:
+    producers = Producers()
+    note_marker(producers, epoch=5)
+    assert producers.entries[7].last_sequence == -1
+    assert producers.check(header(0, epoch=4)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producers.check(header(3, epoch=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(header(0, epoch=5)) is None
+
+
+def note_marker(producers: Producers, *, epoch: int) -> None:
+    data = encode_marker(commit=True, producer_id=7, producer_epoch=epoch, timestamp_ms=NOW_MS)
+    marker = read_marker(data)
+    assert marker is not None
+    producers.note_marker(read_header(data), marker, 101)
 
 
 def test_silent_producers_are_forgotten() -> None:
@@ -106,7 +125,7 @@ def test_a_snapshot_restores_every_answer(events: list[tuple[int, int, int]]) ->
     again = Producers.decode(producers.encode(offset), offset)
     assert again is not None
     for producer_id, entry in producers.entries.items():
-        other = again.entries[producer_id]
+        other = again[0].entries[producer_id]
         assert (other.epoch, other.batches) == (entry.epoch, entry.batches)
     assert Producers.decode(producers.encode(offset), offset + 1) is None, "of another offset"
 
@@ -117,7 +136,8 @@ def test_kafkas_own_snapshot_holds_one_batch_per_producer() -> None:
     kafkas = data[:2] + crc32c(body).to_bytes(4, "big") + body
     again = Producers.decode(kafkas, 103)
     assert again is not None
-    assert again.entries[7].batches == [StoredBatch(2, 2, 102, 0, NOW_MS)]
+    assert again[1] is None, "Kafka does not tell the size of the transaction index"
+    assert again[0].entries[7].batches == [StoredBatch(2, 2, 102, 0, NOW_MS)]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"\0\2" + bytes(8), b"\0\1" + bytes(8)])
@@ -130,3 +150,16 @@ def test_any_changed_byte_of_a_snapshot_is_noticed(at: int, flip: int) -> None:
     data = bytearray(filled(0, 1, 2).encode(103))
     data[at % len(data)] ^= flip
     assert Producers.decode(bytes(data), 103) is None
+
+
+def test_what_follows_a_batch_there_was_no_room_for_is_refused_as_it_was() -> None:
+    producers = filled(0)
+    producers.note_refused(header(1))
+    assert producers.check(header(1)) is None, "it may come again"
+    assert producers.check(header(2)) is ErrorCode.KAFKA_STORAGE_ERROR
+    producers.note_refused(header(0, epoch=1))
+    assert producers.check(header(1, epoch=1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    producers.note_refused(header(1))
+    assert producers.check(header(1, epoch=1)) is ErrorCode.KAFKA_STORAGE_ERROR, "a late old one"
+    producers.note(header(0, epoch=1), 105)
+    assert producers.check(header(1, epoch=1)) is None

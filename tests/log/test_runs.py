@@ -13,7 +13,7 @@ from shoal.errors import ErrorCode
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.disk import OsDisk, write_parts_fully
-from shoal.testing.disk import FailingDisk, Fault, SimDisk
+from shoal.testing.disk import DiskFault, FailingDisk, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, read_records
 
@@ -77,7 +77,7 @@ def test_a_run_that_cannot_be_written_leaves_nothing(nth: int) -> None:
     log = directory_on(disk, CONFIG).create(TP, now_ms=NOW_MS)
     log.append(batch_of(0, NOW_MS), now_ms=NOW_MS)
     # The second write comes after a short one: a part of the run is in the file already.
-    disk.fault = Fault("write", disk.count("write") + 1, short_bytes=90 if nth == 2 else None)
+    disk.fault = DiskFault("write", disk.count("write") + 1, short_bytes=90 if nth == 2 else None)
     if nth == 2:
         disk.capacity_bytes = disk.used_bytes + 90
     else:
@@ -95,7 +95,7 @@ def test_a_run_that_cannot_be_written_leaves_nothing(nth: int) -> None:
 def test_a_short_write_of_a_run_is_continued() -> None:
     disk = FailingDisk()
     log = directory_on(disk, CONFIG).create(TP, now_ms=NOW_MS)
-    disk.fault = Fault("write", disk.count("write") + 1, short_bytes=100)
+    disk.fault = DiskFault("write", disk.count("write") + 1, short_bytes=100)
     log.append_run([batch_of(kind, NOW_MS) for kind in (0, 1, 2)], NOW_MS)
     assert disk.hits == 1
     assert [record.value for record in read_records(log)][::2] == list(VALUES)

@@ -10,8 +10,7 @@ from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
 from shoal.log.jobs import Job, run_job
-from shoal.log.partition import PartitionLog
-from shoal.log.results import AppendResult, Origin, ReadResult
+from shoal.log.partition import AppendResult, Origin, PartitionLog, ReadResult
 
 __all__ = [
     "AppendResult",

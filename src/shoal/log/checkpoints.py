@@ -162,10 +162,13 @@ class IndexSeal(NamedTuple):
     timeindex_crc: int
     max_timestamp_ms: int
     offset_of_max_timestamp: int
+    txnindex_bytes: int = -1
+    """-1 if nobody looked at it when the seal was made."""
+    txnindex_crc: int = 0
 
 
 @dataclass(slots=True)
-class PartitionState:
+class PartitionCheckpoint:
     """What ``shoal.checkpoint`` holds: facts that the log itself does not tell."""
 
     corrupt: list[CorruptRange] = field(default_factory=list)
@@ -173,18 +176,18 @@ class PartitionState:
     """Below this offset compaction may have left holes."""
 
 
-def encode_state(state: PartitionState) -> bytes:
+def encode_state(state: PartitionCheckpoint) -> bytes:
     corrupt = [list(one) for one in state.corrupt]
     return _encode_json({"cleaned_until": state.cleaned_until, "corrupt": corrupt})
 
 
-def decode_state(data: bytes | None) -> PartitionState | None:
+def decode_state(data: bytes | None) -> PartitionCheckpoint | None:
     """None if the file is missing, damaged or of a newer version."""
     content = _decode_json(data)
     if content is None:
         return None
     corrupt = [CorruptRange(*one) for one in content["corrupt"]]
-    return PartitionState(corrupt, content["cleaned_until"])
+    return PartitionCheckpoint(corrupt, content["cleaned_until"])
 
 
 def encode_seals(seals: Mapping[int, IndexSeal]) -> bytes:

@@ -1,26 +1,32 @@
 """Retention: which old segments may go. Compaction: the last record of every key stays.
 
+What is committed counts, and nothing else: a pass ends at the last stable offset, data of aborted
+transactions is dropped and hides no other record (``cleaned_transactions.py``).
+
 Retention drops whole segments from the front. Compaction reads sealed segments and writes new ones
 with the same offsets, in slices, so that a broker can serve between them; the new file is complete
 and synced before it takes the old ones' place, and open reads keep the old file.
 
 How a group of segments is replaced, so that a crash at any point loses nothing:
     write ``<base>.log.cleaned`` and sync it → rename it to ``<base>.log.swap`` and sync the
-    directory → remove the old files → rename it to ``<base>.log``. What a crash leaves is completed
-    (``.swap``) or removed (``.cleaned``) when the log is opened.
+    directory → remove the old files and all their indexes, and sync again → rename it to
+    ``<base>.log``. What a crash leaves is completed (``.swap``) or removed (``.cleaned``) when the
+    log is opened.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
+from shoal.log.cleaned_transactions import CleanedTransactions
 from shoal.log.disk import Buffer, Disk, remove_files, remove_if_there, write_fully
 from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.partition import PartitionLog
-from shoal.log.segment import OFFSETS_MAX, Segment
+from shoal.log.segment import INDEX_SUFFIXES, OFFSETS_MAX, Segment
+from shoal.log.transaction_index import TransactionIndex
 from shoal.log.walking import read_varint
 from shoal.records import compression
 from shoal.records.batch import (
@@ -137,9 +143,9 @@ def _end_of(log: PartitionLog, at: int) -> int:
 
 
 def cleanable(log: PartitionLog, now_ms: int) -> list[Segment]:
-    """The segments a pass may read: sealed, synced, old enough, without corruption before them."""
+    """The segments a pass may read: sealed, synced, decided, old, without corruption before."""
     found = []
-    limit = min(log.high_watermark, log.synced_offset)
+    limit = min(log.last_stable_offset, log.synced_offset)
     for at, segment in enumerate(log.segments[:-1]):
         lag_ms = log.config.min_compaction_lag_ms
         if (
@@ -194,22 +200,42 @@ class Keys:
                 last_offsets[key] = offset
 
 
+class LastOfProducer(NamedTuple):
+    """What must be left of a live producer."""
+
+    last_offset: int
+    """Of its last batch of data, -1 if its last word is a marker."""
+    epoch: int
+
+    def is_in(self, header: BatchHeader) -> bool:
+        """Its last sequence, or the marker that shuts its older epochs out."""
+        if self.last_offset >= 0:
+            return header.last_offset == self.last_offset
+        return header.is_control and header.producer_epoch == self.epoch
+
+
 class Filter(NamedTuple):
     """Which records of a batch stay."""
 
     keys: Keys
     now_ms: int
     delete_retention_ms: int
-    producers_last: frozenset[int]
-    """Last offsets of live producers: their sequence numbers must survive."""
+    producers: Mapping[int, LastOfProducer]
+    transactions: CleanedTransactions
 
     def apply(self, data: Buffer, header: BatchHeader, *, is_last: bool) -> Buffer | None:
         """The batch with fewer records, the same bytes if all stay, None if it may go.
 
         ``is_last`` keeps the last batch at least as an empty one: it says where the offsets end.
         """
+        producer = self.producers.get(header.producer_id) if header.producer_id >= 0 else None
+        must_stay = is_last or (producer is not None and producer.is_in(header))
         if header.is_control:
-            return data
+            return self._apply_to_marker(data, header, must_stay)
+        if self.transactions.drops(header):
+            if not must_stay:
+                return None
+            return data if header.record_count == 0 else _empty(header)
         body = read_body(data, 0, header)
         records = parse_records(body, header)
         horizon_ms = header.delete_horizon_ms
@@ -228,10 +254,24 @@ class Filter(NamedTuple):
         if len(kept) == len(records) and new_horizon_ms is None and records:
             return data
         if not kept:
-            if is_last or (header.producer_id >= 0 and header.last_offset in self.producers_last):
-                return _empty(header)
-            return None
+            return _empty(header) if must_stay else None
         return _rebuild(body, header, kept, stay, new_horizon_ms)
+
+    def _apply_to_marker(self, data: Buffer, header: BatchHeader, must_stay: bool) -> Buffer | None:
+        """A marker that nothing needs gets a time from which on it may go (KIP-534)."""
+        if not self.transactions.drops_marker(data, header):
+            return data
+        if header.record_count == 0:
+            return data if must_stay else None
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            body = read_body(data, 0, header)
+            records = parse_records(body, header)
+            new_horizon_ms = self.now_ms + self.delete_retention_ms
+            return _rebuild(body, header, records, [True] * len(records), new_horizon_ms)
+        if self.now_ms < horizon_ms:
+            return data
+        return _empty(header) if must_stay else None
 
 
 def _rebuild(
@@ -332,7 +372,11 @@ def _compact(log: PartitionLog, now_ms: int) -> Job:
         keys,
         now_ms,
         log.config.delete_retention_ms,
-        frozenset(entry.last_offset for entry in log.active_producers),
+        {
+            entry.producer_id: LastOfProducer(entry.last_offset, entry.epoch)
+            for entry in log.producer_states()
+        },
+        CleanedTransactions(log.aborted_entries(0, keys.end_offset)),
     )
     if log.state.cleaned_until < keys.end_offset:
         # From now on holes in the offsets below are no damage; recovery must know first.
@@ -347,6 +391,10 @@ def _compact(log: PartitionLog, now_ms: int) -> Job:
 
 def _collect_keys(log: PartitionLog, segments: list[Segment], keys: Keys) -> Job:
     keys.end_offset = log.cleaned_offset
+    if not segments:
+        return
+    limit = _end_of(log, log.segments.index(segments[-1]))
+    transactions = CleanedTransactions(log.aborted_entries(log.cleaned_offset, limit))
     for segment in segments:
         end_offset = _end_of(log, log.segments.index(segment))
         if end_offset <= log.cleaned_offset:
@@ -355,7 +403,11 @@ def _collect_keys(log: PartitionLog, segments: list[Segment], keys: Keys) -> Job
             break
         size = 0
         for data, header in _batches([segment]):
-            if not header.is_control and header.last_offset >= log.cleaned_offset:
+            if header.last_offset < log.cleaned_offset:
+                pass
+            elif header.is_control:
+                transactions.drops_marker(data, header)
+            elif not transactions.drops(header):
                 keys.note(parse_records(read_body(data, 0, header), header))
             size += len(data)
             if size > SLICE_BYTES:
@@ -415,6 +467,7 @@ def _compact_group(log: PartitionLog, group: list[Segment], filter_: Filter) -> 
         index_interval_bytes=log.config.index_interval_bytes,
     )
     new.adopt(file)
+    new.adopt_aborted(TransactionIndex())
     try:
         changed = yield from _write_kept(group, new, filter_)
         if len(group) == 1 and not changed:
@@ -444,6 +497,9 @@ def _write_kept(
         if size > SLICE_BYTES:
             size = 0
             yield None
+    for entry in filter_.transactions.kept:
+        new.note_aborted(entry)
+    filter_.transactions.kept.clear()
     new.modified_ms = group[-1].modified_ms
     return changed
 
@@ -459,14 +515,14 @@ def _swap(log: PartitionLog, group: list[Segment], new: Segment) -> Job:
         yield from attempt(lambda: log.disk.sync_directory(log.directory))
         for segment in group[1:]:
             log.disk.remove(segment.path())
+        # Before the new segment takes the name: its seal vouches for the old one's indexes.
+        for segment in group:
+            remove_files(log.disk, map(segment.path, INDEX_SUFFIXES))
         yield from attempt(lambda: log.disk.sync_directory(log.directory))
         log.disk.rename(path + ".swap", path)
     except OSError as error:
         log.fence(f"a compacted segment of {log.directory} could not take its place: {error}")
         raise
-    for segment in group:
-        for suffix in (".index", ".timeindex"):
-            remove_if_there(log.disk, segment.path(suffix))
     write = new.save_indexes(finished=True)
     log.replace_segments(group, [new])
     new.unhold()

@@ -42,7 +42,6 @@ from shoal.log.jobs import Attempt, Job, attempt
 from shoal.log.jobs import run_job as run_job
 from shoal.log.loading import Known, RecoveryReport, create_partition, load_partition
 from shoal.log.partition import PartitionLog
-from shoal.log.reporting import tell
 from shoal.log.reserve import Reserve
 from shoal.types import TopicPartition
 
@@ -50,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 RESERVE_BYTES: Final = 64 << 20
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+# They speak of data in other logs.
+SYNCED_LAST: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DIRECTORY_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _LOADERS: Final = 8
@@ -93,7 +94,7 @@ def _refuse_foreign(disk: Disk, companions: Iterable[str]) -> None:
         # A first start that failed may have left one of them half written.
         if not is_partition and entry.name.removesuffix(".tmp") not in known:
             raise StorageError(
-                f"{disk.root} is no data directory and not empty (it holds {entry.name!r}); "
+                f"{disk.root} is not a data directory and not empty (it holds {entry.name!r}); "
                 "give a new or an empty one"
             )
 
@@ -250,7 +251,7 @@ class LogDirectory:
             reserve=self._reserve,
             now_ms=now_ms,
         )
-        log.sync_last = tp.topic == OFFSETS_TOPIC
+        log.sync_last = tp.topic in SYNCED_LAST
         return log, report
 
     def _tell(self, report: RecoveryReport) -> None:
@@ -288,7 +289,7 @@ class LogDirectory:
             now_ms=now_ms,
             topic_id=topic_id,
         )
-        log.sync_last = topic_partition.topic == OFFSETS_TOPIC
+        log.sync_last = topic_partition.topic in SYNCED_LAST
         self.partitions[topic_partition] = log
         return log
 
@@ -331,11 +332,11 @@ class LogDirectory:
         return run
 
     def reopen(self, topic_partition: TopicPartition, *, now_ms: int) -> PartitionLog:
-        """Open a fenced or offline partition anew, with a scan of all that was not synced."""
+        """Open a fenced or offline partition again, with a scan of all that was not synced."""
         old = self.partitions.pop(topic_partition, None)
         known = Known(clean=False)
         if old is not None:
-            old.fence("it is being opened anew")
+            old.fence("it is being opened again")
             known = Known(
                 clean=False,
                 recovery_point=old.synced_offset,
@@ -487,3 +488,32 @@ class LogDirectory:
             logger.error("%s is scanned by the next start: %s", self.disk.root, error)
         finally:
             self._lock.release()
+
+
+logger = logging.getLogger("shoal.log.directory")
+
+
+def tell(report: RecoveryReport) -> None:
+    """One line for every loss; none if there was none."""
+    for cut in report.cuts:
+        logger.error(
+            "%s: cut %d bytes at %d of %s (%s); kept in %s",
+            report.topic_partition,
+            cut.size_bytes,
+            cut.position,
+            cut.path,
+            cut.reason,
+            cut.quarantine or "no file, they were zeros",
+        )
+    for bad in report.corrupt:
+        logger.error(
+            "%s: offsets %d to %d are corrupt (%s), bytes %d to %d of segment %d; "
+            "nothing was deleted, run `shoal log verify`",
+            report.topic_partition,
+            bad.start_offset,
+            bad.end_offset,
+            bad.reason,
+            bad.position,
+            bad.end_position,
+            bad.segment_base,
+        )

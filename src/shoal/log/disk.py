@@ -23,7 +23,7 @@ from shoal.errors import DataDirectoryInUseError, StorageError
 Buffer = bytes | bytearray | memoryview
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory; ``kind`` is ``file``, ``directory`` or ``other`` (links, pipes)."""
 
     name: str
@@ -87,9 +87,9 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File: ...
 
-    def list(self, path: str = "") -> list[Entry]: ...
+    def list(self, path: str = "") -> list[DirectoryEntry]: ...
 
-    def stat(self, path: str) -> Entry | None: ...
+    def stat(self, path: str) -> DirectoryEntry | None: ...
 
     def make_directory(self, path: str) -> None: ...
 
@@ -215,13 +215,13 @@ class OsDisk:
         full = self._path(path)
         return OsFile(os.open(full, flags, 0o600), full)
 
-    def list(self, path: str = "") -> list[Entry]:
+    def list(self, path: str = "") -> list[DirectoryEntry]:
         with os.scandir(self._path(path)) as entries:
             found = [_entry(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
         found.sort()
         return found
 
-    def stat(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> DirectoryEntry | None:
         try:
             return _entry(path.rpartition("/")[2], os.lstat(self._path(path)))
         except FileNotFoundError:
@@ -278,14 +278,14 @@ class OsDisk:
         assert not self.read_only, "a read-only disk is never changed"
 
 
-def _entry(name: str, info: os.stat_result) -> Entry:
+def _entry(name: str, info: os.stat_result) -> DirectoryEntry:
     if stat_module.S_ISREG(info.st_mode):
         kind = "file"
     elif stat_module.S_ISDIR(info.st_mode):
         kind = "directory"
     else:
         kind = "other"
-    return Entry(name, kind, info.st_size, info.st_mtime_ns // 1_000_000)
+    return DirectoryEntry(name, kind, info.st_size, info.st_mtime_ns // 1_000_000)
 
 
 def write_fully(file: File, position: int, data: Buffer) -> None:

@@ -13,17 +13,19 @@ from shoal.errors import CorruptDataError
 from shoal.log.checkpoints import decode_epochs
 from shoal.log.disk import Disk, read_file
 from shoal.log.index import OffsetIndex, TimeIndex
-from shoal.log.inspection import Partition, Target, base_of, path_in
+from shoal.log.inspection import InspectedPartition, InspectionTarget, base_of, path_in
 from shoal.log.producers import Producers
 from shoal.log.recovery import scan
+from shoal.log.transaction_index import TransactionIndex
 from shoal.records.batch import BatchHeader, decode_batch
 from shoal.records.compression import Codec
+from shoal.records.markers import read_marker
 
 Row = dict[str, Any]
 
 
 class Choice(NamedTuple):
-    """What to show: offsets ``start..end``; whether to go on behind bytes that are no batch."""
+    """What to show: offsets ``start..end``; whether to go on behind bytes that are not a batch."""
 
     start: int = 0
     end: int | None = None
@@ -35,11 +37,11 @@ class Choice(NamedTuple):
         )
 
 
-def batches(target: Target, choice: Choice) -> Iterator[tuple[Row, bytes]]:
+def batches(target: InspectionTarget, choice: Choice) -> Iterator[tuple[Row, bytes]]:
     """Every chosen batch: its row, and its bytes.
 
     Raises:
-        CorruptDataError: bytes are no batch, and the choice is not to go on.
+        CorruptDataError: bytes are not a batch, and the choice is not to go on.
     """
     for partition in target.partitions:
         for name in _segments(target, partition):
@@ -50,7 +52,7 @@ def batches(target: Target, choice: Choice) -> Iterator[tuple[Row, bytes]]:
                     yield batch_row(path, position, header), data
 
 
-def _segments(target: Target, partition: Partition) -> list[str]:
+def _segments(target: InspectionTarget, partition: InspectedPartition) -> list[str]:
     if target.file is not None:
         return [target.file] if target.file.endswith(".log") else []
     return [
@@ -103,9 +105,10 @@ def batch_row(path: str, position: int, header: BatchHeader) -> Row:
     }
 
 
-def records(target: Target, choice: Choice) -> Iterator[Row]:
+def records(target: InspectionTarget, choice: Choice) -> Iterator[Row]:
     """Every chosen record; keys, values and header values are bytes."""
     for row, data in batches(target, choice):
+        marker = read_marker(data) if row["control"] else None
         for record in decode_batch(data):
             if record.offset >= choice.start and (choice.end is None or record.offset < choice.end):
                 yield {
@@ -116,11 +119,13 @@ def records(target: Target, choice: Choice) -> Iterator[Row]:
                     "value": record.value,
                     "headers": list(record.headers),
                     "control": row["control"],
+                    "marker": None if marker is None else "commit" if marker.commit else "abort",
+                    "coordinator_epoch": None if marker is None else marker.coordinator_epoch,
                 }
 
 
-def side_file(target: Target) -> list[Row]:
-    """The entries of an index, a time index, a snapshot or an epoch checkpoint.
+def side_file(target: InspectionTarget) -> list[Row]:
+    """The entries of an index (of any kind), a snapshot or an epoch checkpoint.
 
     Raises:
         CorruptDataError: the file is something else, or damaged.
@@ -140,7 +145,10 @@ def _rows(name: str, data: bytes, base: int) -> list[Row] | None:
     if name.endswith(".timeindex"):
         return _time_rows(TimeIndex.decode(data), base)
     if name.endswith(".snapshot"):
-        return _producer_rows(Producers.decode(data, base))
+        snapshot = Producers.decode(data, base)
+        return None if snapshot is None else _producer_rows(snapshot[0])
+    if name.endswith(".txnindex"):
+        return _aborted_rows(TransactionIndex.decode(data))
     epochs = decode_epochs(data)
     if epochs is None:
         return None
@@ -165,9 +173,11 @@ def _time_rows(times: TimeIndex | None, base: int) -> list[Row] | None:
     ]
 
 
-def _producer_rows(producers: Producers | None) -> list[Row] | None:
-    if producers is None:
-        return None
+def _aborted_rows(index: TransactionIndex | None) -> list[Row] | None:
+    return None if index is None else [index[at]._asdict() for at in range(len(index))]
+
+
+def _producer_rows(producers: Producers) -> list[Row]:
     return [
         {
             "producer_id": entry.producer_id,
@@ -176,6 +186,8 @@ def _producer_rows(producers: Producers | None) -> list[Row] | None:
             "last_offset": entry.last_offset,
             "timestamp_ms": entry.timestamp_ms,
             "batches": len(entry.batches),
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": entry.current_txn_first_offset,
         }
         for entry in producers.entries.values()
     ]

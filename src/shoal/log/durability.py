@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 
 from shoal.errors import ErrorCode
@@ -35,6 +35,7 @@ class Syncer:
     Args:
         post: runs a function soon on the thread that owns the logs; called from any thread.
         workers: how many syncs at a time; 0 runs them on the owning thread (simulations).
+        pool: who runs them; threads that are made when first needed, unless given.
     """
 
     def __init__(
@@ -43,12 +44,13 @@ class Syncer:
         *,
         post: Callable[[Callable[[], None]], object],
         workers: int = WORKERS,
+        pool: Executor | None = None,
     ) -> None:
         self.durability = durability
         self.rounds = 0
         self._post = post
         self._workers = workers
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = pool
         self._waiting: dict[PartitionLog, list[tuple[int, Callback | None]]] = {}
         self._dirty: dict[PartitionLog, None] = {}
         self._done: deque[Callable[[], None]] = deque()

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Final
+
+# What a client says that does not know one.
+UNKNOWN_EPOCH: Final = -1
 
 
 class LeaderEpochs:
@@ -41,6 +45,8 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int] | None:
         """Kafka's OffsetForLeaderEpoch: the largest epoch up to ``epoch`` and where it ends."""
+        if epoch == UNKNOWN_EPOCH:
+            return None
         if epoch == self.latest:
             return epoch, log_end
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])

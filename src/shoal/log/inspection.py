@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from shoal.errors import StorageError
+from shoal.errors import CorruptDataError, StorageError
 from shoal.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -32,15 +32,18 @@ from shoal.log.checkpoints import (
     decode_state,
 )
 from shoal.log.directory import partition_of
-from shoal.log.disk import Disk, Entry, File, OsDisk, read_file
+from shoal.log.disk import DirectoryEntry, Disk, File, OsDisk, read_file
 from shoal.log.index import OffsetIndex, TimeIndex
 from shoal.log.producers import Producers
 from shoal.log.recovery import is_blank, scan
+from shoal.log.segment import file_name
+from shoal.log.transaction_index import ENTRY_SIZE, AbortedTransaction, TransactionIndex
 from shoal.records.batch import BatchHeader
 from shoal.records.compression import Codec
+from shoal.records.markers import read_marker
 from shoal.types import TopicPartition
 
-_TXN_ENTRY_SIZE: Final = 34
+_TXNINDEX_MAX_BYTES: Final = 1 << 30
 FOREIGN: Final = "not part of a log"
 _LEFTOVERS: Final = (".deleted", ".cleaned", ".swap", ".tmp", ".quarantine")
 
@@ -55,7 +58,7 @@ class Status(Enum):
 
 
 class Damage(NamedTuple):
-    """A run of bytes that is no batch."""
+    """A run of bytes that is not a batch."""
 
     position: int
     end_position: int
@@ -78,24 +81,24 @@ class Verdict(NamedTuple):
     damages: tuple[Damage, ...] = ()
 
 
-class Partition(NamedTuple):
+class InspectedPartition(NamedTuple):
     """A directory with segments. The name need not be one that a broker would take."""
 
     directory: str
     topic_partition: TopicPartition | None
 
 
-class Target(NamedTuple):
+class InspectionTarget(NamedTuple):
     """What a path turned out to be."""
 
     disk: Disk
-    partitions: list[Partition]
+    partitions: list[InspectedPartition]
     file: str | None
     """Only this file, if the path names one."""
     is_data_directory: bool
 
 
-def look_at(path: str) -> Target:
+def look_at(path: str) -> InspectionTarget:
     """Find out what a path is.
 
     Raises:
@@ -109,25 +112,25 @@ def look_at(path: str) -> Target:
     if entry is not None and entry.kind == "other":
         raise StorageError(f"{path} is neither a file nor a directory")
     if entry is not None and entry.kind == "file":
-        partition = Partition("", partition_of((parent or above.root).rpartition("/")[2]))
-        return Target(above, [partition], name, is_data_directory=False)
+        partition = InspectedPartition("", partition_of((parent or above.root).rpartition("/")[2]))
+        return InspectionTarget(above, [partition], name, is_data_directory=False)
     disk = OsDisk(path, read_only=True)
     # A broker may keep a file of its own beside the partitions that ends like a segment.
     is_marked = disk.stat(META_PROPERTIES) is not None
     if not is_marked and _holds_segments(disk.list()):
-        partition = Partition("", partition_of(disk.root.rpartition("/")[2]))
-        return Target(disk, [partition], None, is_data_directory=False)
+        partition = InspectedPartition("", partition_of(disk.root.rpartition("/")[2]))
+        return InspectionTarget(disk, [partition], None, is_data_directory=False)
     partitions = [
-        Partition(one.name, partition_of(one.name))
+        InspectedPartition(one.name, partition_of(one.name))
         for one in disk.list()
         if one.kind == "directory" and _holds_segments(disk.list(one.name))
     ]
     if not partitions and not is_marked:
         raise StorageError(f"{path} holds no log: neither segments nor partition directories")
-    return Target(disk, partitions, None, is_data_directory=True)
+    return InspectionTarget(disk, partitions, None, is_data_directory=True)
 
 
-def _holds_segments(entries: list[Entry]) -> bool:
+def _holds_segments(entries: list[DirectoryEntry]) -> bool:
     return any(entry.name.endswith(".log") for entry in entries)
 
 
@@ -137,7 +140,7 @@ def base_of(name: str) -> int | None:
     return int(stem) if len(stem) == 20 and stem.isascii() and stem.isdigit() else None
 
 
-def verify(target: Target) -> Iterator[Verdict]:
+def verify(target: InspectionTarget) -> Iterator[Verdict]:
     """A verdict on every file, in the order of their names."""
     if target.is_data_directory:
         for entry in target.disk.list():
@@ -153,7 +156,7 @@ def path_in(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
-def _shared_file(disk: Disk, entry: Entry) -> Verdict:
+def _shared_file(disk: Disk, entry: DirectoryEntry) -> Verdict:
     if entry.kind == "other":
         return Verdict(entry.name, Status.UNSUPPORTED, "not a regular file")
     readers: dict[str, Callable[[bytes | None], object]] = {
@@ -185,13 +188,18 @@ class _Content(NamedTuple):
     base: int
     batches: dict[int, BatchHeader]
     damages: tuple[Damage, ...]
+    ends: dict[int, int]
+    """Offset → producer id of the markers that abort."""
+    aborted: list[AbortedTransaction]
+    """Transactions that began in the log and were aborted here."""
+    is_last: bool
 
     def is_hurt_at(self, offset: int) -> bool:
         """Entries for damaged batches cannot be judged."""
         return any(offset >= damage.start_offset for damage in self.damages)
 
 
-def _partition(disk: Disk, partition: Partition) -> Iterator[Verdict]:
+def _partition(disk: Disk, partition: InspectedPartition) -> Iterator[Verdict]:
     entries = disk.list(partition.directory)
     bases = sorted(
         base
@@ -199,6 +207,7 @@ def _partition(disk: Disk, partition: Partition) -> Iterator[Verdict]:
         if entry.name.endswith(".log") and (base := base_of(entry.name)) is not None
     )
     contents: dict[int, _Content] = {}
+    producers = Producers()
     for entry in sorted(entries, key=lambda one: (not one.name.endswith(".log"), one.name)):
         path = path_in(partition.directory, entry.name)
         if entry.kind == "directory":
@@ -213,10 +222,20 @@ def _partition(disk: Disk, partition: Partition) -> Iterator[Verdict]:
             following = next((one for one in bases if one > base), None)
             found: dict[int, BatchHeader] = {}
             verdict = judge_segment(disk, path, base, following, found)
-            contents[base] = _Content(base, found, verdict.damages)
+            ends, aborted = _replay(disk, path, found, producers)
+            contents[base] = _Content(
+                base, found, verdict.damages, ends, aborted, is_last=following is None
+            )
             yield verdict
         else:
             yield _beside(disk, path, entry, contents)
+    names = {entry.name for entry in entries}
+    for base, content in contents.items():
+        name = file_name(base, ".txnindex")
+        if content.aborted and not content.damages and not content.is_last and name not in names:
+            path = path_in(partition.directory, name)
+            count = len(content.aborted)
+            yield Verdict(path, Status.CORRUPT, f"is missing, with {count} aborted transactions")
 
 
 def judge_segment(
@@ -254,6 +273,33 @@ def judge_segment(
     return _fits(verdict, found, following)
 
 
+def _replay(
+    disk: Disk, path: str, found: dict[int, BatchHeader], producers: Producers
+) -> tuple[dict[int, int], list[AbortedTransaction]]:
+    """The abort markers of a segment, and which transactions they ended; segments come in order."""
+    ends: dict[int, int] = {}
+    aborted: list[AbortedTransaction] = []
+    file = disk.open(path, write=False)
+    for position, header in found.items():
+        if not header.is_transactional or header.producer_id < 0:
+            continue
+        if not header.is_control:
+            producers.note(header, header.last_offset)
+            continue
+        try:
+            marker = read_marker(file.read_at(position, header.size_bytes))
+        except CorruptDataError:
+            continue  # a control record of somebody's own
+        if marker is None:
+            continue
+        ended = producers.note_marker(header, marker, header.last_offset)
+        if not marker.commit:
+            ends[header.last_offset] = header.producer_id
+        if ended is not None:
+            aborted.append(ended)
+    return ends, aborted
+
+
 def _damaged(
     verdict: Verdict, file: File, damages: list[Damage], following: int | None, *, torn: bool
 ) -> Verdict:
@@ -284,7 +330,7 @@ def _fits(verdict: Verdict, found: dict[int, BatchHeader], following: int | None
     return verdict
 
 
-def _beside(disk: Disk, path: str, entry: Entry, contents: dict[int, _Content]) -> Verdict:
+def _beside(disk: Disk, path: str, entry: DirectoryEntry, contents: dict[int, _Content]) -> Verdict:
     """A file beside the segments."""
     name = entry.name
     if name.endswith(_LEFTOVERS):
@@ -309,8 +355,7 @@ def _beside(disk: Disk, path: str, entry: Entry, contents: dict[int, _Content]) 
     if name.endswith(".timeindex"):
         return _time_index(disk, path, contents[base])
     if name.endswith(".txnindex"):
-        whole = entry.size_bytes % _TXN_ENTRY_SIZE == 0
-        return Verdict(path, Status.OK if whole else Status.CORRUPT)
+        return _transaction_index(disk, path, contents[base])
     return Verdict(path, Status.OK, FOREIGN)
 
 
@@ -349,3 +394,25 @@ def _time_index(disk: Disk, path: str, content: _Content) -> Verdict:
             detail = f"entry {entry} is not the latest time up to its offset"
             return Verdict(path, Status.CORRUPT, detail, position=entry * 12)
     return Verdict(path, Status.OK, f"{len(times)} entries")
+
+
+def _transaction_index(disk: Disk, path: str, content: _Content) -> Verdict:
+    data = read_file(disk, path, limit_bytes=_TXNINDEX_MAX_BYTES) or b""
+    index = TransactionIndex.decode(data)
+    if index is None:
+        return Verdict(path, Status.CORRUPT, "not a transaction index")
+    entries = [index[at] for at in range(len(index))]
+    for at, entry in enumerate(entries):
+        if content.is_hurt_at(entry.last_offset):
+            break
+        if content.ends.get(entry.last_offset) != entry.producer_id:
+            detail = f"entry {at} names no marker that aborts"
+            return Verdict(path, Status.CORRUPT, detail, position=at * ENTRY_SIZE)
+    listed = {entry.last_offset for entry in entries}
+    for ended in content.aborted:
+        # The last segment is written to: its newest entries may still be in memory.
+        is_late = content.is_last and ended.last_offset > max(listed, default=-1)
+        if ended.last_offset not in listed and not is_late and not content.damages:
+            detail = f"the abort of producer {ended.producer_id} at {ended.last_offset} is missing"
+            return Verdict(path, Status.CORRUPT, detail)
+    return Verdict(path, Status.OK, f"{len(index)} entries")

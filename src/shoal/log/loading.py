@@ -19,7 +19,7 @@ from shoal.log.checkpoints import (
     SEALS,
     STATE,
     CorruptRange,
-    PartitionState,
+    PartitionCheckpoint,
     decode_epochs,
     decode_partition_metadata,
     decode_seals,
@@ -31,11 +31,12 @@ from shoal.log.config import Durability, LogConfig
 from shoal.log.disk import Disk, read_file, remove_files, remove_if_there, write_fully
 from shoal.log.epochs import LeaderEpochs
 from shoal.log.partition import PartitionLog
+from shoal.log.partition_files import base_of, readable
 from shoal.log.producers import Producers
 from shoal.log.recovery import Scan, is_blank, scan
+from shoal.log.replaying import load_producers
 from shoal.log.reserve import Reserve
-from shoal.log.segment import Segment, file_name
-from shoal.log.snapshots import base_of, load_producers, readable
+from shoal.log.segment import INDEX_SUFFIXES, Segment, file_name
 from shoal.log.walking import walk
 from shoal.types import TopicPartition
 
@@ -116,7 +117,7 @@ def create_partition(
         end_offset=0,
         epochs=LeaderEpochs([(0, 0)]),
         producers=Producers(),
-        state=PartitionState(),
+        state=PartitionCheckpoint(),
         reserve=reserve,
         topic_id=topic_id,
     )
@@ -166,7 +167,7 @@ class _Loader:
     def load(self, reserve: Reserve, now_ms: int) -> tuple[PartitionLog, RecoveryReport]:
         self._finish_swaps()
         state = decode_state(read_file(self.disk, f"{self.directory}/{STATE}"))
-        self.state = state or PartitionState()
+        self.state = state or PartitionCheckpoint()
         # A real Kafka's directory tells it only there.
         self.state.cleaned_until = max(self.state.cleaned_until, self.known.cleaned_offset)
         self.seals = decode_seals(read_file(self.disk, f"{self.directory}/{SEALS}"))
@@ -187,7 +188,12 @@ class _Loader:
             # deleted, so it counts as synced.
             limit = min(limit, max(self.known.recovery_point, segments[0].base_offset))
         producers, snapshots = load_producers(
-            self.disk, self.directory, segments, end_offset, limit=limit
+            self.disk,
+            self.directory,
+            segments,
+            end_offset,
+            limit=limit,
+            clean=self.report.clean,
         )
         epoch_changed = self._settle_epochs(segments, start_offset, end_offset)
         topic_id = decode_partition_metadata(
@@ -243,6 +249,9 @@ class _Loader:
             old = base_of(name, ".log")
             if old is not None and base < old < end_offset:
                 remove_if_there(self.disk, f"{self.directory}/{name}")
+        # What they say is of the segment that is replaced.
+        remove_files(self.disk, [path.removesuffix(".log") + one for one in INDEX_SUFFIXES])
+        self.disk.sync_directory(self.directory)
         self.disk.rename(path + ".swap", path)
         self.disk.sync_directory(self.directory)
 
@@ -250,6 +259,11 @@ class _Loader:
         entries = self.disk.list(self.directory)
         bases = set()
         segments = []
+        aborted_bytes = {
+            base: entry.size_bytes
+            for entry in entries
+            if (base := base_of(entry.name, ".txnindex")) is not None
+        }
         for entry in entries:
             base = base_of(entry.name, ".log")
             if base is None or entry.kind != "file":
@@ -263,6 +277,7 @@ class _Loader:
                 modified_ms=entry.modified_ms,
                 seal=self.seals.get(base),
                 index_interval_bytes=self.config.index_interval_bytes,
+                txnindex_bytes=aborted_bytes.get(base, 0),
             )
             segment.bad = sorted(
                 (bad.position, bad.end_position)
@@ -271,7 +286,7 @@ class _Loader:
             )
             segments.append(segment)
         for entry in entries:
-            for suffix in (".index", ".timeindex", ".txnindex"):
+            for suffix in INDEX_SUFFIXES:
                 base = base_of(entry.name, suffix)
                 if base is not None and base not in bases:
                     remove_if_there(self.disk, f"{self.directory}/{entry.name}")
@@ -324,7 +339,7 @@ class _Loader:
             if segment.base_offset == end_offset:
                 segments.append(segment)
             else:
-                remove_files(self.disk, map(segment.path, (".log", ".index", ".timeindex")))
+                remove_files(self.disk, map(segment.path, (".log", *INDEX_SUFFIXES)))
         if segments[-1].base_offset < end_offset and self._has_gap_at_end(segments[-1]):
             segments.append(self._new_segment(end_offset, now_ms))
         return end_offset

@@ -3,32 +3,90 @@
 Rule: every method is quick and synchronous; it touches the page cache, never waits for the disk.
 Making data durable is separate work: ``begin_sync`` says what has to be synced, any thread may run
 it, ``finish_sync`` takes the result. Under a durability that waits, the high watermark moves only
-there, so nobody reads what a power cut could take back.
+there, so nobody reads what a power cut could take back. The last stable offset follows it, up to
+the oldest transaction that is open or whose end nobody may see yet.
 
 An outcome of the protocol is a value (``.error``); only our own bugs raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
 from uuid import UUID
 
 from shoal.errors import CorruptDataError, ErrorCode
-from shoal.log.checkpoints import PartitionState
+from shoal.log.checkpoints import PartitionCheckpoint
 from shoal.log.config import Durability, LogConfig
-from shoal.log.disk import Disk
+from shoal.log.disk import Disk, File
 from shoal.log.epochs import LeaderEpochs
-from shoal.log.producers import ProducerEntry, Producers, StoredBatch
-from shoal.log.reading import View, first_at, newest_ms, slice_of
+from shoal.log.partition_files import PartitionFiles, Saved
+from shoal.log.producers import OpenTransaction, ProducerEntry, Producers, StoredBatch
+from shoal.log.reading import View, first_at, newest_ms, size_between, slice_of
+from shoal.log.replaying import derive_aborted
 from shoal.log.reserve import Reserve
-from shoal.log.results import AppendResult, Origin, ReadResult
-from shoal.log.saved import Saved
-from shoal.log.segment import Part, Segment
-from shoal.log.smallfiles import SmallFiles
+from shoal.log.segment import INDEX_SUFFIXES, Part, Segment
 from shoal.log.syncwork import SyncWork, Unsynced
-from shoal.log.validation import Checked, check, stores_as_sent, usual_batch
-from shoal.records.batch import assign_offsets
+from shoal.log.transaction_index import AbortedTransaction, TransactionIndex
+from shoal.log.validation import (
+    Checked,
+    RecordErrors,
+    Refusal,
+    check,
+    recompresses,
+    stores_as_sent,
+    usual_batch,
+)
+from shoal.records.batch import BatchHeader, assign_offsets
+from shoal.records.markers import encode_marker, read_marker
+from shoal.records.vetting import Facts, quick_vetter
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
+
+
+class Origin(Enum):
+    """Who appends. Clients are checked; the broker itself may write several batches at once."""
+
+    CLIENT = "client"
+    BROKER = "broker"
+
+
+class AppendResult(NamedTuple):
+    """What became of an append. Offsets are -1 after an error."""
+
+    error: ErrorCode
+    base_offset: int = -1
+    last_offset: int = -1
+    append_time_ms: int | None = None
+    log_start_offset: int = -1
+    duplicate: bool = False
+    detail: str = ""
+    record_errors: RecordErrors = ()
+
+    @property
+    def end_offset(self) -> int:
+        """What must be synced before this append counts as stored."""
+        return self.last_offset + 1
+
+
+class ReadResult(NamedTuple):
+    """A run of whole batches as a slice of a file, for ``sendfile`` or ``read_bytes``.
+
+    The result holds the file: it stays readable whatever happens to the segment.
+    """
+
+    error: ErrorCode
+    high_watermark: int
+    log_start_offset: int
+    file: File | None = None
+    position: int = 0
+    size: int = 0
+    next_offset: int = -1
+    """Where to go on reading; -1 if nothing was read."""
+
+    def read_bytes(self) -> bytes:
+        return self.file.read_at(self.position, self.size) if self.file is not None else b""
 
 
 class PartitionLog:
@@ -47,7 +105,7 @@ class PartitionLog:
         end_offset: int,
         epochs: LeaderEpochs,
         producers: Producers,
-        state: PartitionState,
+        state: PartitionCheckpoint,
         reserve: Reserve,
         snapshots: Iterable[int] = (),
         topic_id: UUID | None = None,
@@ -70,16 +128,20 @@ class PartitionLog:
         self.fenced: str | None = None
         self.closed = False
         self.compacting = False
-        #: Called when the high watermark moved or the log was fenced: wake who waits for data.
+        #: Called when the high watermark moved or the log was fenced: wake who waits for data. The
+        #: last stable offset moves only then, too.
         self.on_advance: Callable[[PartitionLog], None] | None = None
         #: Offsets name data: their log is synced after the others.
         self.sync_last = False
         self._reserve = reserve
+        self._latest_of = quick_vetter()
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._visible = segments[-1], segments[-1].size
+        # The segments in which a transaction was aborted.
+        self._aborted_in = [each.base_offset for each in segments if each.has_aborted]
         self.unsynced = Unsynced(disk)
-        self.files = SmallFiles(disk, directory, snapshots)
+        self.files = PartitionFiles(disk, directory, snapshots)
         self.saved = Saved(start_offset, end_offset)
 
     # Facts
@@ -92,6 +154,8 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stores_as_sent = stores_as_sent(config)
+        #: Batches of clients may have to be packed anew: they are prepared in a thread.
+        self.recompresses = recompresses(config)
 
     @property
     def segments(self) -> list[Segment]:
@@ -112,40 +176,153 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here no transaction is open. There are none yet."""
-        return self.high_watermark
+        """Below it every transaction is decided, and the decision is visible."""
+        high_watermark, producers = self.high_watermark, self.producers
+        if not producers.has_undecided:
+            return high_watermark
+        unstable = producers.first_unstable(high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.start_offset)
 
-    @property
-    def active_producers(self) -> list[ProducerEntry]:
+    # Producers and their transactions
+
+    def producer_states(self) -> list[ProducerEntry]:
+        """Every producer with an id that wrote here lately, or has a transaction open."""
         return list(self.producers.entries.values())
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """What no marker has ended yet here, the oldest first."""
+        return self.producers.open_transactions()
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer has written in a transaction here, in this epoch, without an end.
+
+        If not, whoever appends for it asks the transaction coordinator first.
+        """
+        return self.producers.has_open(producer_id, producer_epoch)
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of what was aborted with data in these offsets.
+
+        A reader of the batches in ``from_offset..to_offset`` needs all of them, also those whose
+        marker comes later.
+        """
+        return [
+            index.producer_and_first_offset(at)
+            for index, entries in self._find_aborted(from_offset, to_offset)
+            for at in entries
+        ]
+
+    def aborted_entries(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """As ``aborted_transactions``, with all that the index says of them."""
+        return [
+            index[at]
+            for index, entries in self._find_aborted(from_offset, to_offset)
+            for at in entries
+        ]
+
+    def _find_aborted(
+        self, from_offset: int, to_offset: int
+    ) -> Iterator[tuple[TransactionIndex, list[int]]]:
+        """Segment by segment, which entries of its index matter to a read."""
+        if not self._aborted_in:
+            return
+        at = max(bisect_right(self._bases, from_offset) - 1, 0)
+        for base in self._aborted_in[bisect_left(self._aborted_in, self._bases[at]) :]:
+            segment = self._segments[bisect_left(self._bases, base)]
+            index = segment.aborted
+            if index is None:
+                index = derive_aborted(self.disk, self.directory, self._segments, segment)
+                segment.adopt_aborted(index)
+                segment.seal = None
+            entries: list[int] = []
+            is_last = index.collect(from_offset, to_offset, entries)
+            yield index, entries
+            if is_last:
+                return
 
     # Appending
 
     def append(
-        self, data: bytes | bytearray | memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        facts: Facts | Refusal | Checked | None = None,
+        transaction_version: int | None = None,
     ) -> AppendResult:
         """Put batches at the end.
 
         The buffer is changed in place (offsets, leader epoch, maybe the append time), unless it
         is ``bytes``, which are copied first.
+
+        Args:
+            facts: what ``validation.look_inside`` or ``prepare`` says of the batch, if it was
+                asked before.
+            transaction_version: the coordinator knows that this producer has a transaction in
+                this partition, of this version (``transaction.version``). Without it a client's
+                batch goes on with a transaction that is open here, and begins none.
         """
         if self.fenced is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
         assert not self.closed, "appended to a closed log"
-        if self._stores_as_sent and origin is Origin.CLIENT and not isinstance(data, bytes):
-            usual = usual_batch(data, self._config, now_ms)
+        from_client = origin is Origin.CLIENT
+        is_usual = self._stores_as_sent and from_client and facts is None
+        if is_usual and not isinstance(data, bytes):
+            usual = usual_batch(data, self._config, now_ms, self._latest_of)
             if usual is not None:
                 return self._append_usual([(data, *usual)], now_ms)[0]
-        checked = check(data, self._config, now_ms=now_ms, from_client=origin is Origin.CLIENT)
+        checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
-        if checked.headers[0].producer_id >= 0 and origin is Origin.CLIENT:
-            verdict = self.producers.check(checked.headers[0])
+        header = checked.headers[0]
+        if header.producer_id >= 0:
+            verdict = None
+            if from_client:
+                verdict = self.producers.check(header, transaction_version=transaction_version)
+            elif header.is_transactional and not header.is_control:
+                verdict = self.producers.check_epoch(header)
             if isinstance(verdict, StoredBatch):
                 return self._duplicate(verdict)
             if verdict is not None:
                 return self._refusal(verdict)
-        return self._append_checked(checked, now_ms)
+        result = self._append_checked(checked, now_ms)
+        if result.error is not ErrorCode.NONE and from_client and header.producer_id >= 0:
+            self.producers.note_refused(header)
+        return result
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """End a producer's transaction here, as the transaction coordinator decided.
+
+        Without an open transaction the marker is written all the same: it may be sent twice, and
+        it shuts the producer's older epochs out.
+        """
+        if self.fenced is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
+        verdict = self.producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
+        if verdict is not None:
+            return self._refusal(verdict)
+        data = encode_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        return self.append(data, now_ms=now_ms, origin=Origin.BROKER)
 
     def append_run(self, run: Sequence[bytearray | memoryview], now_ms: int) -> list[AppendResult]:
         """As ``append`` of each, sent by clients, but written in one step where that is possible.
@@ -156,7 +333,7 @@ class PartitionLog:
             usual = [
                 (data, *found)
                 for data in run
-                if (found := usual_batch(data, self._config, now_ms)) is not None
+                if (found := usual_batch(data, self._config, now_ms, self._latest_of)) is not None
             ]
             size = sum(map(len, run))
             if len(usual) == len(run) and self.active.size + size <= self._config.segment_bytes:
@@ -181,6 +358,9 @@ class PartitionLog:
         problem = self._store(parts, now_ms)
         if problem is not None:
             return [self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)] * len(run)
+        if not self.durability.waits:
+            segment = self._segments[-1]
+            self._advance(self.end_offset, segment, segment.size)
         return results
 
     def _append_checked(self, checked: Checked, now_ms: int) -> AppendResult:
@@ -208,17 +388,45 @@ class PartitionLog:
         problem = self._store([(data, offset - 1, latest_ms, latest_offset)], now_ms)
         if problem is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
-        offset = base_offset
+        offset, position = base_offset, 0
         for header in headers:
             offset += header.last_offset_delta + 1
             if header.producer_id >= 0:
-                self.producers.note(header, offset - 1, append_time_ms)
+                if header.is_control:
+                    self._note_marker(header, data, position, offset - 1, append_time_ms)
+                else:
+                    self.producers.note(header, offset - 1, append_time_ms)
+            position += header.size_bytes
+        if not self.durability.waits:
+            segment = self._segments[-1]
+            self._advance(offset, segment, segment.size)
         return AppendResult(
             ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
         )
 
+    def _note_marker(
+        self,
+        header: BatchHeader,
+        data: bytearray | memoryview,
+        position: int,
+        offset: int,
+        append_time_ms: int | None,
+    ) -> None:
+        marker = read_marker(data, position, check_crc=False)
+        if marker is None:
+            return
+        aborted = self.producers.note_marker(header, marker, offset, append_time_ms)
+        if aborted is not None:
+            segment = self._segments[-1]
+            segment.note_aborted(aborted)
+            if segment.base_offset not in self._aborted_in[-1:]:
+                self._aborted_in.append(segment.base_offset)
+
     def _store(self, parts: Sequence[Part], now_ms: int) -> str | None:
-        """Write what has its offsets, and count it; or say why that cannot be."""
+        """Write what has its offsets, and count it; or say why that cannot be.
+
+        Readers see it when the caller has noted whose it is.
+        """
         data, last_offset, latest_ms, _ = parts[-1]
         size, end_offset = len(data), last_offset + 1
         if len(parts) > 1:
@@ -241,8 +449,6 @@ class PartitionLog:
         segment.modified_ms = now_ms
         self.end_offset = end_offset
         self.unsynced.note(segment)
-        if not self.durability.waits:
-            self._advance(end_offset, segment, segment.size)
         return None
 
     def _cut_back(self, segment: Segment) -> None:
@@ -265,8 +471,15 @@ class PartitionLog:
             duplicate=True,
         )
 
-    def _refusal(self, error: ErrorCode, detail: str = "") -> AppendResult:
-        return AppendResult(error, log_start_offset=self.start_offset, detail=detail)
+    def _refusal(
+        self, error: ErrorCode, detail: str = "", record_errors: RecordErrors = ()
+    ) -> AppendResult:
+        return AppendResult(
+            error,
+            log_start_offset=self.start_offset,
+            detail=detail,
+            record_errors=record_errors,
+        )
 
     def roll(self, *, now_ms: int) -> None:
         """Seal the active segment and start a new one at the end offset."""
@@ -280,7 +493,7 @@ class PartitionLog:
             index_interval_bytes=self.config.index_interval_bytes,
         )
         index_files = old.save_indexes(finished=True)()
-        self.files.snapshot_writer(self.producers, self.end_offset)()
+        self.files.snapshot_writer(self.producers, self.end_offset, old)()
         self.files.seals_writer(self._segments)()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -326,6 +539,13 @@ class PartitionLog:
             return self._answer(ErrorCode.NONE)
         return ReadResult(ErrorCode.NONE, self.high_watermark, self.start_offset, *found)
 
+    def size_between(self, start: int, end: int) -> int:
+        """How many bytes a reader finds between two visible offsets where batches begin."""
+        try:
+            return size_between(self._view(), start, end)
+        except (CorruptDataError, OSError):
+            return self.size_bytes  # whoever reads there is told
+
     def _view(self) -> View:
         return View(
             self._segments, self._bases, self.state.corrupt, *self._visible, self.high_watermark
@@ -349,7 +569,7 @@ class PartitionLog:
         """Take the result of ``work.run()``.
 
         After an error the pages may be marked clean without having been written, so a second
-        try would succeed and mean nothing: the log is fenced until it is opened anew.
+        try would succeed and mean nothing: the log is fenced until it is opened again.
         """
         if error is not None:
             self.fence(f"syncing {self.directory} failed: {error}")
@@ -430,13 +650,10 @@ class PartitionLog:
         """
         gone, self._segments = self._segments[:count], self._segments[count:]
         assert self._segments, "the active segment always stays"
-        self._bases = [segment.base_offset for segment in self._segments]
-        self.raise_start(self._bases[0])
         self._forget_segments(gone)
+        self.raise_start(self._bases[0])
         return [
-            segment.path(suffix)
-            for segment in gone
-            for suffix in (".log", ".index", ".timeindex", ".txnindex")
+            segment.path(suffix) for segment in gone for suffix in (".log", *INDEX_SUFFIXES)
         ] + self.files.forget_snapshots(below=self._bases[0])
 
     def replace_segments(self, old: list[Segment], new: list[Segment]) -> None:
@@ -445,10 +662,11 @@ class PartitionLog:
         assert self._segments[at : at + len(old)] == old
         assert old[-1] is not self.active
         self._segments[at : at + len(old)] = new
-        self._bases = [segment.base_offset for segment in self._segments]
         self._forget_segments(old)
 
     def _forget_segments(self, segments: list[Segment]) -> None:
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._aborted_in = [each.base_offset for each in self._segments if each.has_aborted]
         self.unsynced.forget(segments)
         bases = {segment.base_offset for segment in segments}
         self.state.corrupt = [bad for bad in self.state.corrupt if bad.segment_base not in bases]

@@ -88,6 +88,16 @@ def end_in(view: View, segment: Segment, visible: int) -> int:
     return segment.size if found is None else found.position
 
 
+def size_between(view: View, start: int, end: int) -> int:
+    """How many bytes the batches from one offset up to another take."""
+    first = max(bisect_right(view.bases, start) - 1, 0)
+    return sum(
+        end_in(view, segment, end) - end_in(view, segment, start)
+        for segment in view.segments[first:]
+        if segment.base_offset < end
+    )
+
+
 def first_at(view: View, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
     """Offset and time of the first visible record at or after a time."""
     for segment in view.segments:

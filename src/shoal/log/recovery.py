@@ -33,7 +33,7 @@ _CANDIDATES_MAX: Final = 64
 
 
 class BadBytes(NamedTuple):
-    """Bytes that are no batch, and the offsets that are missing because of them."""
+    """Bytes that are not a batch, and the offsets that are missing because of them."""
 
     position: int
     end_position: int

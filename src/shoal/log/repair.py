@@ -20,18 +20,18 @@ from shoal.log.checkpoints import (
     RECOVERY_POINTS,
     SEALS,
     STATE,
-    PartitionState,
+    PartitionCheckpoint,
     decode_state,
     encode_state,
 )
 from shoal.log.disk import Disk, File, read_file, remove_if_there, replace_file, write_fully
-from shoal.log.inspection import Damage, Status, Target, Verdict, verify
+from shoal.log.inspection import Damage, InspectionTarget, Status, Verdict, verify
 
 _WINDOW: Final = 1 << 20
-_DERIVED: Final = (".index", ".timeindex", ".snapshot")
+_DERIVED: Final = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 
-class Step(NamedTuple):
+class RepairStep(NamedTuple):
     """One change of one file."""
 
     path: str
@@ -41,14 +41,14 @@ class Step(NamedTuple):
     text: str
 
 
-class Plan(NamedTuple):
+class RepairPlan(NamedTuple):
     """What would be done, and what would be left as it is."""
 
-    steps: list[Step]
+    steps: list[RepairStep]
     left: list[Verdict]
 
 
-def plan(target: Target, *, drop_corrupt: bool) -> Plan:
+def plan(target: InspectionTarget, *, drop_corrupt: bool) -> RepairPlan:
     """What a repair would do."""
     steps, left = [], []
     for verdict in verify(target):
@@ -59,27 +59,27 @@ def plan(target: Target, *, drop_corrupt: bool) -> Plan:
             left.append(verdict)
         else:
             steps.append(step)
-    return Plan(steps, left)
+    return RepairPlan(steps, left)
 
 
-def _step(verdict: Verdict, *, drop_corrupt: bool) -> Step | None:
+def _step(verdict: Verdict, *, drop_corrupt: bool) -> RepairStep | None:
     path, damages = verdict.path, verdict.damages
     if verdict.status is Status.TORN:
         size = damages[0].end_position - damages[0].position
-        return Step(path, "cut", damages, f"cut {size} bytes at {damages[0].position}")
+        return RepairStep(path, "cut", damages, f"cut {size} bytes at {damages[0].position}")
     if verdict.status is Status.UNSUPPORTED:
         return None
     if path.endswith(_DERIVED):
-        return Step(path, "remove", (), "remove, it is built again from the log")
+        return RepairStep(path, "remove", (), "remove, it is built again from the log")
     if damages and drop_corrupt:
         size = sum(one.end_position - one.position for one in damages)
         offsets = ", ".join(f"{one.start_offset}..{one.end_offset}" for one in damages)
         text = f"take out {size} corrupt bytes (offsets {offsets})"
-        return Step(path, "take out", damages, text)
+        return RepairStep(path, "take out", damages, text)
     return None
 
 
-def apply(disk: Disk, todo: Plan) -> Iterator[str]:
+def apply(disk: Disk, todo: RepairPlan) -> Iterator[str]:
     """Carry out a plan on a writable disk; yields what was done.
 
     Raises:
@@ -102,7 +102,7 @@ def apply(disk: Disk, todo: Plan) -> Iterator[str]:
         lock.release()
 
 
-def _take_out(disk: Disk, step: Step) -> None:
+def _take_out(disk: Disk, step: RepairStep) -> None:
     directory = step.path.rpartition("/")[0]
     file = disk.open(step.path)
     for damage in step.damages:
@@ -130,13 +130,13 @@ def _copy(source: File, target: File, start: int, end: int, at: int) -> None:
         write_fully(target, at + position - start, data)
 
 
-def _forget(disk: Disk, directory: str, step: Step) -> None:
-    """Positions change, so what knows positions must go first; holes are no damage any more."""
+def _forget(disk: Disk, directory: str, step: RepairStep) -> None:
+    """Positions change, so what knows positions must go first; holes are not damage any more."""
     for suffix in (".index", ".timeindex"):
         remove_if_there(disk, step.path.removesuffix(".log") + suffix)
     prefix = f"{directory}/" if directory else ""
     remove_if_there(disk, prefix + SEALS)
-    state = decode_state(read_file(disk, prefix + STATE)) or PartitionState()
+    state = decode_state(read_file(disk, prefix + STATE)) or PartitionCheckpoint()
     base = int(step.path.rpartition("/")[2].partition(".")[0])
     state.corrupt = [bad for bad in state.corrupt if bad.segment_base != base]
     state.cleaned_until = max(state.cleaned_until, *(one.end_offset for one in step.damages))

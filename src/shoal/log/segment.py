@@ -1,4 +1,4 @@
-"""One segment: a file of batches, the two indexes beside it, and how to find a batch in it.
+"""One segment: a file of batches, the indexes beside it, and how to find a batch in it.
 
 Rule: a segment knows bytes and positions; what may be appended or seen is decided in
 ``partition.py``. The log file is the truth. The indexes are kept in memory while in use, saved
@@ -20,11 +20,17 @@ from shoal.log.disk import (
     File,
     overwrite_file,
     read_file,
-    remove_if_there,
+    remove_files,
     write_fully,
     write_parts_fully,
 )
 from shoal.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from shoal.log.transaction_index import (
+    ENTRY_SIZE,
+    AbortedTransaction,
+    IndexSize,
+    TransactionIndex,
+)
 from shoal.log.walking import first_record_at, walk
 from shoal.records.batch import HEADER_SIZE, BatchHeader, decode_batch
 from shoal.records.checksum import crc32c
@@ -36,6 +42,10 @@ _LENGTH_MIN: Final = HEADER_SIZE - _LENGTH_FROM
 _WINDOW: Final = 4096
 _HINTS_MAX: Final = 256
 OFFSETS_MAX: Final = 2**31 - 1
+#: The files beside a segment that are derived from it.
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex")
+_TXNINDEX_MAX_BYTES: Final = 1 << 30
+_UNKNOWN: Final = -1
 
 #: Batches to append, their last offset, the largest timestamp, and the offset it is found by.
 Part = tuple[Buffer, int, int, int]
@@ -62,6 +72,7 @@ class Segment:
     """Batches from ``base_offset`` on. ``size`` is what was written, ``file`` opens on demand."""
 
     __slots__ = (
+        "_aborted",
         "_directory",
         "_disk",
         "_file",
@@ -69,6 +80,7 @@ class Segment:
         "_hints",
         "_index",
         "_times",
+        "_txnindex_bytes",
         "_unindexed",
         "bad",
         "base_offset",
@@ -90,6 +102,8 @@ class Segment:
         self._held: File | None = None
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._aborted: TransactionIndex | None = None
+        self._txnindex_bytes = 0
         self._hints: dict[int, int] = {}
         self._unindexed = 0
         self.base_offset = base_offset
@@ -111,9 +125,9 @@ class Segment:
         segment._file = disk.open(segment.path(), create=True)
         if segment._file.size():
             segment._file.truncate(0)
-        for suffix in (".index", ".timeindex"):
-            remove_if_there(disk, segment.path(suffix))
+        remove_files(disk, map(segment.path, INDEX_SUFFIXES))
         segment._index, segment._times = OffsetIndex(), TimeIndex()
+        segment._aborted = TransactionIndex()
         segment.modified_ms = now_ms
         return segment
 
@@ -128,13 +142,17 @@ class Segment:
         modified_ms: int,
         seal: IndexSeal | None,
         index_interval_bytes: int,
+        txnindex_bytes: int = 0,
     ) -> Segment:
         """A segment found on disk; nothing is read before it is needed."""
         segment = cls(disk, directory, base_offset, index_interval_bytes=index_interval_bytes)
         segment.size = size
         segment.modified_ms = modified_ms
         segment.seal = seal
+        segment._txnindex_bytes = txnindex_bytes
         if seal is not None:
+            if seal.txnindex_bytes >= 0:
+                segment._txnindex_bytes = seal.txnindex_bytes
             segment.max_timestamp_ms = seal.max_timestamp_ms
             segment.offset_of_max_timestamp = seal.offset_of_max_timestamp
         return segment
@@ -169,6 +187,8 @@ class Segment:
         if indexes:
             self._index = self._times = None
             self._hints.clear()
+            if self._aborted is not None and self._aborted.saved == len(self._aborted):
+                self._txnindex_bytes, self._aborted = len(self._aborted) * ENTRY_SIZE, None
 
     # Appending
 
@@ -266,6 +286,9 @@ class Segment:
                 self._index, self._times = OffsetIndex.decode(index), TimeIndex.decode(times)
                 if self._index is not None and self._times is not None:
                     return True
+        if self.aborted is None:
+            self._txnindex_bytes = _UNKNOWN
+        self.seal = None  # it speaks of something else
         self.rebuild_indexes()
         return False
 
@@ -275,6 +298,49 @@ class Segment:
             return None
         data = data[:size]
         return data if crc32c(data) == crc else None
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether a transaction was aborted by a marker in this segment."""
+        return bool(self._txnindex_bytes) if self._aborted is None else len(self._aborted) > 0
+
+    @property
+    def aborted(self) -> TransactionIndex | None:
+        """The transactions aborted here; None if that must be found out from the log again."""
+        if self._aborted is None:
+            self._aborted = self._load_aborted(self._txnindex_bytes)
+        return self._aborted
+
+    def load_aborted(self, size: IndexSize | None) -> bool:
+        """Believe so much of the file, or all that makes sense; False if it is something else."""
+        size_bytes = self._txnindex_bytes if size is None else size.size_bytes
+        self._aborted = self._load_aborted(size_bytes)
+        return self._aborted is not None and (size is None or self._aborted.size == size)
+
+    def _load_aborted(self, size_bytes: int) -> TransactionIndex | None:
+        if size_bytes == _UNKNOWN:
+            return None
+        if not size_bytes:
+            return TransactionIndex()
+        data = read_file(self._disk, self.path(".txnindex"), limit_bytes=_TXNINDEX_MAX_BYTES)
+        if data is None or len(data) < size_bytes:
+            return None
+        found = TransactionIndex.decode(data[:size_bytes])
+        if found is None or found[0].last_offset < self.base_offset:
+            return None
+        is_sealed = self.seal is not None and self.seal.txnindex_bytes == size_bytes
+        if is_sealed and self.seal is not None and self.seal.txnindex_crc != found.size.crc:
+            return None
+        return found
+
+    def note_aborted(self, entry: AbortedTransaction) -> None:
+        """A marker here aborted a transaction; the index was loaded before."""
+        assert self._aborted is not None
+        self._aborted.append(entry)
+
+    def adopt_aborted(self, aborted: TransactionIndex) -> None:
+        """What was found out from the log; it is saved with the other indexes."""
+        self._aborted = aborted
 
     def rebuild_indexes(self) -> None:
         """Derive both indexes from the batches; stops quietly where the bytes stop making sense."""
@@ -286,7 +352,7 @@ class Segment:
             pass  # a reader that gets there will say so
 
     def forget_entries(self) -> None:
-        """Start indexing anew, before ``note`` is called for every batch."""
+        """Start indexing again, before ``note`` is called for every batch."""
         self._index, self._times, self._unindexed = OffsetIndex(), TimeIndex(), 0
         self.max_timestamp_ms, self.offset_of_max_timestamp = -1, self.base_offset
         self.first_timestamp_ms = None
@@ -340,6 +406,8 @@ class Segment:
                 self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset
             )
         contents = {".index": index.encode(), ".timeindex": times.encode()}
+        aborted = self.aborted
+        size = IndexSize(-1, 0) if aborted is None else aborted.size
         self.seal = IndexSeal(
             len(contents[".index"]),
             crc32c(contents[".index"]),
@@ -347,11 +415,34 @@ class Segment:
             crc32c(contents[".timeindex"]),
             self.max_timestamp_ms,
             self.offset_of_max_timestamp,
+            *size,
         )
         disk, paths = self._disk, {suffix: self.path(suffix) for suffix in contents}
+        save_aborted = self._save_aborted(aborted, is_final=finished)
 
         def write() -> list[File]:
-            return [overwrite_file(disk, paths[suffix], data) for suffix, data in contents.items()]
+            files = [overwrite_file(disk, paths[suffix], data) for suffix, data in contents.items()]
+            return files + save_aborted()
+
+        return write
+
+    def _save_aborted(
+        self, aborted: TransactionIndex | None, *, is_final: bool
+    ) -> Callable[[], list[File]]:
+        """The work that adds to the transaction index what is not in it yet."""
+        if aborted is None or not len(aborted) or (aborted.saved == len(aborted) and not is_final):
+            return list
+        disk, path, start = self._disk, self.path(".txnindex"), aborted.saved * ENTRY_SIZE
+        data = aborted.encode(aborted.saved)
+        aborted.saved = len(aborted)
+
+        def write() -> list[File]:
+            # If an earlier part is missing, its checksum says so when it is read.
+            file = disk.open(path, create=True)
+            write_fully(file, start, data)
+            if file.size() != start + len(data):
+                file.truncate(start + len(data))
+            return [file]
 
         return write
 

@@ -3,7 +3,7 @@
 Things leave the list when a sync that began after they came has succeeded, not when it begins: two
 syncs may be under way, and the one that ends first must not vouch for what the other took on.
 
-A sync that failed fails for ever. The kernel tells an error once and then forgets the pages, so a
+A sync that failed fails forever. The kernel tells an error once and then forgets the pages, so a
 later sync of the same file would succeed without having written them.
 """
 
