@@ -1,0 +1,112 @@
+"""Families of samples → the text that Prometheus scrapes. Pure.
+
+Two formats: Prometheus' own (0.0.4), which everything reads, and OpenMetrics 1.0, which differs in
+what a counter is called and in its last line.
+
+Rule: names and help texts are ours; label values are anybody's text and are escaped here, nowhere
+else. A group may be called ``x"} 1\\n# TYPE``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["gauge", "counter", "histogram"]
+Labels = tuple[str, ...]
+
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A histogram's state: how many values were at most each bound, all values, and their sum."""
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    """One more than there are bounds: the last is of values above them all. Not yet added up."""
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: its name, what it means, its labels, a value for each set of label values.
+
+    The name of a counter is given without ``_total``.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    samples: Mapping[Labels, float | Buckets]
+
+    @property
+    def series(self) -> int:
+        """How many time series a scrape of it makes."""
+        return sum(
+            len(one.bounds) + 3 if isinstance(one, Buckets) else 1 for one in self.samples.values()
+        )
+
+
+def gauge(name: str, text: str, value: float) -> Family:
+    """A gauge without labels."""
+    return Family(name, "gauge", text, (), {(): value})
+
+
+def render(families: Iterable[Family], *, openmetrics: bool = False, is_end: bool = True) -> bytes:
+    """The text of one scrape, or of its beginning."""
+    lines: list[str] = []
+    for family in families:
+        shown = family.name
+        if family.kind == "counter" and not openmetrics:
+            shown += "_total"
+        lines.append(f"# HELP {shown} {family.help.translate(_HELP_ESCAPES)}")
+        lines.append(f"# TYPE {shown} {family.kind}")
+        lines += _lines(family)
+    if openmetrics and is_end:
+        lines.append("# EOF")
+    # A name may hold what is no text at all; a scrape must not fail for it.
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+
+
+def _lines(family: Family) -> Iterable[str]:
+    name = family.name + ("_total" if family.kind == "counter" else "")
+    for labels, value in family.samples.items():
+        pairs = [f'{key}="{_escaped(one)}"' for key, one in zip(family.labels, labels, strict=True)]
+        if isinstance(value, Buckets):
+            yield from _histogram(name, pairs, value)
+        else:
+            yield f"{name}{_braces(pairs)} {_number(value)}"
+
+
+def _histogram(name: str, pairs: Sequence[str], value: Buckets) -> Iterable[str]:
+    seen = 0
+    for bound, count in zip((*value.bounds, math.inf), value.counts, strict=True):
+        seen += count
+        limit = f'le="{_number(float(bound))}"'
+        yield f"{name}_bucket{_braces([*pairs, limit])} {seen}"
+    yield f"{name}_count{_braces(pairs)} {seen}"
+    yield f"{name}_sum{_braces(pairs)} {_number(value.total)}"
+
+
+def _braces(pairs: Sequence[str]) -> str:
+    return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else repr(value)
