@@ -58,8 +58,12 @@ def fetch(client: RawClient, name: str, offset: int, version: int = 12, **fields
     return response.responses[0].partitions[0]
 
 
-def list_offset(client: RawClient, name: str, timestamp: int, version: int = 7):
-    wanted = ListOffsetsRequest.Partition(partition_index=0, timestamp=timestamp)
+def list_offset(
+    client: RawClient, name: str, timestamp: int, version: int = 7, *, leader_epoch: int = -1
+):
+    wanted = ListOffsetsRequest.Partition(
+        partition_index=0, timestamp=timestamp, current_leader_epoch=leader_epoch
+    )
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequest.Topic(name=name, partitions=[wanted])]
     )

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from shoal.broker.config import BrokerConfig
 from shoal.testing.broker import Broker
 from tests.broker.raw_client import RawClient
 
 
 @pytest.fixture(scope="module")
 def shared_broker() -> Iterator[Broker]:
-    with Broker() as broker:
+    # Records of tests carry times of long ago: no round of retention may come between.
+    with Broker(config=BrokerConfig(retention_check_seconds=86_400)) as broker:
         yield broker
 
 

@@ -10,12 +10,13 @@ from typing import Any, Self
 from shoal.records.batch import decode_batch, encode_batch, iter_headers
 from shoal.wire.apis.registry import API
 from shoal.wire.frames import decode_response, encode_request
+from tests.patience import PATIENCE_S
 
 
 class RawClient:
     """Speaks frames; the test chooses API, version and every field."""
 
-    def __init__(self, port: int, *, timeout: float = 10.0) -> None:
+    def __init__(self, port: int, *, timeout: float = PATIENCE_S) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self._correlation_id = 0
 

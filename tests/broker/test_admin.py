@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shoal import Admin
 from shoal.broker.topic_configs import ConfigSource
-from shoal.errors import ErrorCode
-from shoal.wire.apis.alter_client_quotas import AlterClientQuotasRequest
+from shoal.errors import BrokerError, ErrorCode
+from shoal.testing.broker import Broker
 from shoal.wire.apis.alter_configs import AlterConfigsRequest
 from shoal.wire.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from shoal.wire.apis.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -41,6 +42,22 @@ def describe(raw: RawClient, kind: int, name: str, *keys: str):
     return ErrorCode.of(found.error_code), {row.name: row for row in found.configs}
 
 
+def test_what_is_asked_twice_of_a_resource_is_answered_once_with_all_keys(raw, topic):
+    def asked(*keys: list[str] | None) -> list[list[str]]:
+        resources = [
+            DescribeConfigsRequest.Resource(
+                resource_type=TOPIC, resource_name=topic, configuration_keys=wanted
+            )
+            for wanted in keys
+        ]
+        results = raw.ask(DescribeConfigsRequest(resources=resources)).results
+        return [[row.name for row in one.configs] for one in results]
+
+    assert asked(["retention.ms"], ["segment.ms"]) == [["retention.ms", "segment.ms"]]
+    (everything,) = asked(None, ["segment.ms"])
+    assert len(everything) > 20
+
+
 def alter(raw: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None]):
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=kind,
@@ -62,10 +79,11 @@ def test_a_topics_configurations_say_where_they_come_from(raw, topic):
     assert rows["retention.ms"].value == "5000"
     assert rows["retention.ms"].config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG
     assert rows["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
-    # As Kafka since KIP-966: shown as set, although nobody set it.
+    # As Kafka since KIP-966: set for all brokers, although nobody set it.
     quirk = rows["min.insync.replicas"]
-    assert (quirk.value, quirk.config_source) == ("1", ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    assert [s.name for s in rows["retention.ms"].synonyms] == ["retention.ms", "log.retention.ms"]
+    assert (quirk.value, quirk.config_source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert [s.name for s in rows["retention.ms"].synonyms] == ["retention.ms"]
+    assert [s.name for s in rows["segment.bytes"].synonyms] == ["log.segment.bytes"]
     assert alter(raw, TOPIC, topic, ("retention.ms", DELETE, None)) is ErrorCode.NONE
     assert describe(raw, TOPIC, topic, "retention.ms")[1]["retention.ms"].value == "604800000"
 
@@ -89,7 +107,7 @@ def test_lists_are_appended_to_and_subtracted_from_and_may_end_empty(raw, topic)
         (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
         (("retention.mss", SET, "1"), ErrorCode.INVALID_CONFIG),
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
-        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 9, "1"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_a_wrong_change_is_refused(raw, shared_broker, change, error):
@@ -99,8 +117,11 @@ def test_a_wrong_change_is_refused(raw, shared_broker, change, error):
 
 
 def test_a_changed_limit_counts_at_once(raw, topic):
-    alter(raw, TOPIC, topic, ("max.message.bytes", SET, "100"))
-    assert produce(raw, topic, batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    for size in (200, 100, 200):  # its log is open from the first on
+        alter(raw, TOPIC, topic, ("max.message.bytes", SET, str(size + 100)))
+        assert produce(raw, topic, batch(b"x" * size)).error_code == 0
+        refused = produce(raw, topic, batch(b"x" * (size + 100)))
+        assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_the_old_way_replaces_everything(raw, topic):
@@ -124,8 +145,64 @@ def test_a_broker_shows_its_addresses_and_passes_defaults_to_topics(raw, shared_
     inherited = describe(raw, TOPIC, topic, "retention.ms")[1]["retention.ms"]
     assert (inherited.value, inherited.config_source) == ("77", ConfigSource.DYNAMIC_BROKER_CONFIG)
     assert alter(raw, BROKER, "1", ("log.retention.ms", DELETE, None)) is ErrorCode.NONE
-    assert alter(raw, BROKER, "1", ("listeners", SET, "x")) is ErrorCode.INVALID_CONFIG
+    assert alter(raw, BROKER, "1", ("listeners", SET, "x")) is ErrorCode.INVALID_REQUEST
     assert describe(raw, BROKER, "9")[0] is ErrorCode.INVALID_REQUEST
+
+
+def test_a_setting_of_all_brokers_gives_way_to_one_of_this_broker(raw, topic):
+    assert alter(raw, BROKER, "", ("log.retention.ms", SET, "50")) is ErrorCode.NONE
+    assert alter(raw, BROKER, "1", ("log.retention.ms", SET, "60")) is ErrorCode.NONE
+    row = describe(raw, TOPIC, topic, "retention.ms")[1]["retention.ms"]
+    assert (row.value, row.config_source) == ("60", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [s.value for s in row.synonyms] == ["60", "50", "168"]
+    assert alter(raw, BROKER, "1", ("log.retention.ms", DELETE, None)) is ErrorCode.NONE
+    row = describe(raw, TOPIC, topic, "retention.ms")[1]["retention.ms"]
+    assert (row.value, row.config_source) == ("50", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert alter(raw, BROKER, "", ("log.retention.ms", DELETE, None)) is ErrorCode.NONE
+    assert set(describe(raw, BROKER, "")[1]) == {"min.insync.replicas"}
+
+
+def test_a_setting_that_means_nothing_here_is_kept_and_shown(raw):
+    def shown() -> tuple[str | None, int, bool]:
+        row = describe(raw, BROKER, "1")[1]["log.cleaner.threads"]
+        return row.value, row.config_source, row.read_only
+
+    # Before it is set, too: kafka-python sets nothing that it does not see.
+    assert shown() == ("1", ConfigSource.DEFAULT_CONFIG, False)
+    assert alter(raw, BROKER, "1", ("log.cleaner.threads", SET, "2")) is ErrorCode.NONE
+    assert shown() == ("2", ConfigSource.DYNAMIC_BROKER_CONFIG, False)
+    assert alter(raw, BROKER, "1", ("log.cleaner.threads", SET, "x")) is ErrorCode.INVALID_REQUEST
+    assert alter(raw, BROKER, "1", ("log.cleaner.threads", DELETE, None)) is ErrorCode.NONE
+    assert shown() == ("1", ConfigSource.DEFAULT_CONFIG, False)
+
+
+def test_a_setting_that_nobody_knows_is_kept_and_not_shown_to_anybody(raw):
+    assert alter(raw, BROKER, "1", ("my.plugin.secret", SET, "hush")) is ErrorCode.NONE
+    row = describe(raw, BROKER, "1")[1]["my.plugin.secret"]
+    assert (row.value, row.is_sensitive, row.read_only) == (None, True, True)
+    assert alter(raw, BROKER, "1", ("my.plugin.secret", DELETE, None)) is ErrorCode.NONE
+
+
+def test_the_limit_of_connections_can_be_changed_while_running_and_stays_after_a_restart():
+    with Broker() as broker:
+        with RawClient(broker.port) as raw:
+            assert alter(raw, BROKER, "1", ("max.connections", SET, "1")) is ErrorCode.NONE
+            with RawClient(broker.port) as second:
+                assert second.is_cut()
+        broker.restart()
+        with RawClient(broker.port) as raw, RawClient(broker.port) as second:
+            assert second.is_cut()
+            assert alter(raw, BROKER, "1", ("max.connections", DELETE, None)) is ErrorCode.NONE
+            with RawClient(broker.port) as third:
+                assert describe(third, BROKER, "1")[0] is ErrorCode.NONE
+
+
+def test_a_setting_that_counts_from_the_start_cannot_be_changed(raw):
+    for name in ("num.partitions", "broker.id", "log.dirs", "group.max.size"):
+        assert alter(raw, BROKER, "1", (name, SET, "3")) is ErrorCode.INVALID_REQUEST
+    assert alter(raw, BROKER, "1", ("min.insync.replicas", SET, "2")) is ErrorCode.INVALID_CONFIG
+    deleted = ("min.insync.replicas", DELETE, None)
+    assert alter(raw, BROKER, "", deleted) is ErrorCode.INVALID_CONFIG
 
 
 def test_groups_carry_configurations(raw):
@@ -221,10 +298,6 @@ def test_what_is_not_here_says_so(raw):
     quotas = raw.ask(DescribeClientQuotasRequest(components=[], strict=False)).entries
     assert quotas is not None
     assert not quotas
-    entity = AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="u")
-    entry = AlterClientQuotasRequest.EntryData(entity=[entity], ops=[])
-    answer = raw.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False))
-    assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
     acls = DescribeAclsRequest(
         resource_type_filter=1,
         resource_name_filter=None,
@@ -267,3 +340,16 @@ def test_the_end_of_an_epoch(raw, topic):
     wanted.current_leader_epoch = 5
     answer = raw.ask(request).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("size", ["1048575", "14"])
+def test_segments_of_a_few_bytes_are_refused(size):
+    least = "Value must be at least 1048576"
+    with Broker() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        with pytest.raises(BrokerError, match=least):
+            admin.create_topic("tiny", configs={"segment.bytes": size})
+        with pytest.raises(BrokerError, match=least):
+            admin.alter_configs({"log.segment.bytes": size}, broker=1)
+        admin.create_topic("tiny", configs={"segment.bytes": "1048576"})
+        with pytest.raises(BrokerError, match=least):
+            admin.alter_configs({"segment.bytes": size}, topic="tiny")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -44,23 +45,23 @@ def test_an_event_is_a_line_of_json_that_only_the_owner_reads(tmp_path):
 
 def test_texts_are_cut_and_cannot_break_a_line(tmp_path):
     audit = Audit(tmp_path)
-    audit("request refused", reason="a\nb\x1b[31m" + "x" * 1000)
+    audit.access("request refused", reason="a\nb\x1b[31m" + "x" * 1000)
     audit.close()
-    (line,) = lines(tmp_path / "audit.log")
+    (line,) = lines(tmp_path / "access.log")
     assert line["reason"].startswith("a\nb")
     assert len(line["reason"]) == 201
-    assert "\x1b" not in (tmp_path / "audit.log").read_text()
+    assert "\x1b" not in (tmp_path / "access.log").read_text()
 
 
 def test_a_flood_is_counted_and_not_written(tmp_path, second):
     audit = Audit(tmp_path)
     for _ in range(1000):
-        audit("frame refused", peer="10.0.0.1")
-    assert len(lines(tmp_path / "audit.log")) == 100
+        audit.access("frame refused", peer="10.0.0.1")
+    assert len(lines(tmp_path / "access.log")) == 100
     second[0] += 1
-    audit("frame refused", peer="10.0.0.1")
+    audit.access("frame refused", peer="10.0.0.1")
     audit.close()
-    *_, told, last = lines(tmp_path / "audit.log")
+    *_, told, last = lines(tmp_path / "access.log")
     assert (told["event"], told["count"]) == ("lines suppressed", 900)
     assert last["event"] == "frame refused"
 
@@ -70,19 +71,30 @@ def test_a_full_file_is_put_aside_once(tmp_path, second, monkeypatch):
     audit = Audit(tmp_path)
     for turn in range(20):
         second[0] += 1
-        audit("frame refused", turn=turn)
+        audit.access("frame refused", turn=turn)
     audit.close()
-    kept = [line["turn"] for line in lines(tmp_path / "audit.log.1")]
-    if (tmp_path / "audit.log").exists():
-        kept += [line["turn"] for line in lines(tmp_path / "audit.log")]
+    kept: list[Any] = [line["turn"] for line in lines(tmp_path / "access.log.1")]
+    if (tmp_path / "access.log").exists():
+        kept += [line["turn"] for line in lines(tmp_path / "access.log")]
     assert kept == list(range(kept[0], 20))
-    assert {path.name for path in tmp_path.iterdir()} <= {"audit.log", "audit.log.1"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"access.log", "access.log.1"}
 
 
-def test_without_a_directory_nothing_is_written():
+def test_without_a_directory_the_logger_is_told_and_no_file_is_written(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
     audit = Audit(None)
-    audit("frame refused")
+    with caplog.at_level("INFO", "shoal.audit"):
+        audit.access("frame refused", peer="10.0.0.1")
     audit.close()
+    (line,) = caplog.messages
+    assert json.loads(line) | {"time": ""} == {
+        "time": "",
+        "event": "frame refused",
+        "peer": "10.0.0.1",
+    }
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_what_was_done_is_told(tmp_path):
@@ -103,3 +115,21 @@ def test_only_what_was_done_is_told(tmp_path):
                 admin.delete_records({TopicPartition("orders", 0): offset})
     told = [(line["event"], line.get("group", line.get("topic"))) for line in told_of(tmp_path)]
     assert told == [("group deleted", "idle"), ("records deleted", "orders")]
+
+
+def test_a_flood_of_refusals_hides_no_change(tmp_path, second, monkeypatch):
+    monkeypatch.setattr(audit_module, "_FILE_MAX_BYTES", 5_000)
+    audit = Audit(tmp_path)
+    for number in range(40):
+        for _ in range(200):
+            audit.access("authentication refused", user="x" * 100)
+        audit("topic created", user="User:ann", topic=f"topic-{number}")
+        second[0] += 0.1
+    audit.close()
+    told = [
+        line["topic"]
+        for name in ("audit.log.1", "audit.log")
+        if (tmp_path / name).exists()
+        for line in lines(tmp_path / name)
+    ]
+    assert told == [f"topic-{number}" for number in range(40)]

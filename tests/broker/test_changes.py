@@ -6,6 +6,7 @@ And a disk that takes nothing: everybody is told, nothing is half done, and late
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -194,6 +195,22 @@ def test_what_could_not_be_synced_does_not_count_after_a_restart_either(broker: 
     broker.restart(kill=True)
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         assert sorted(admin.list_topics()) == ["kept", "orders"]
+
+
+def test_an_entry_that_was_written_in_part_is_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue.journal"
+    journal = Journal(path)
+    journal.rewrite([{"kind": "producer_ids", "next": 1}])
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, most))
+    try:
+        with pytest.raises(OSError, match="the disk is full"):
+            journal.append([{"kind": "producer_ids", "next": 2}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    journal.append([{"kind": "producer_ids", "next": 3}])
+    journal.close()
+    assert [entry["next"] for entry in Journal(path).load()] == [1, 3]
 
 
 def test_a_journal_that_cannot_be_written_anew_takes_nothing_more(tmp_path: Path) -> None:

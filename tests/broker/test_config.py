@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from shoal.broker.config import (
+    AuthorizationSettings,
     BrokerConfig,
+    BrokerLimits,
     GroupSettings,
-    Limits,
     Listener,
     TopicDefaults,
+    TransactionSettings,
     from_toml,
     parse_address,
 )
@@ -142,7 +144,8 @@ def test_the_files_in_the_documentation_are_valid(page):
 
 def test_every_setting_is_explained():
     text = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
-    for part in (Listener, Limits, GroupSettings, TopicDefaults, BrokerConfig):
+    parts = (Listener, BrokerLimits, GroupSettings, TransactionSettings, TopicDefaults)
+    for part in (*parts, AuthorizationSettings, BrokerConfig):
         section = text.partition(f"### {part.__name__}\n")[2].partition("\n### ")[0]
         for name in part._fields:
             assert re.search(rf"^\| `{name}` \|.*\| \S.* \|$", section, re.MULTILINE), name

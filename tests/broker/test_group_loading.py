@@ -8,9 +8,9 @@ import pytest
 
 from shoal import Admin, Consumer, TopicPartition
 from shoal.broker.groups import _feed
-from shoal.group.coordinator import partition_for
-from shoal.group.journal import JournalRecord, OffsetRecord, TransactionMarker, encode
-from shoal.group.loading import Loader
+from shoal.group.coordinator.journal import JournalRecord, OffsetRecord, TransactionMarker, encode
+from shoal.group.coordinator.journal_loading import Loader
+from shoal.machine.internal_topic import partition_for
 from shoal.records.batch import HEADER_SIZE, encode_batch, iter_headers
 from shoal.records.markers import encode_marker
 from shoal.testing.broker import Broker
@@ -103,7 +103,7 @@ def test_groups_whose_log_took_no_more_are_served_again_and_their_members_expire
             member.subscribe(["t"])
             poll_until(member, member.assignment)
             groups = broker.on_loop(lambda live: live.groups)
-            shard = broker.on_loop(lambda _: groups.shard_of("g"))
+            shard = broker.on_loop(lambda _: groups.runtime_of("g"))
             broker.on_loop(lambda _: shard.partition.log.fence("the disk said so"))
             with RawClient(broker.port) as raw:
                 assert ask_to_commit(raw, beside, "t", 0, 5) != 0

@@ -6,14 +6,17 @@ import time
 
 import pytest
 
+from shoal.broker.config import BrokerConfig, BrokerLimits
 from shoal.errors import ErrorCode
+from shoal.testing.broker import Broker
+from shoal.types import TopicPartition
 from shoal.wire.apis.delete_records import DeleteRecordsRequest
 from shoal.wire.apis.describe_producers import DescribeProducersRequest
 from shoal.wire.apis.fetch import FetchRequest
-from shoal.wire.apis.find_coordinator import FindCoordinatorRequest
 from shoal.wire.apis.init_producer_id import InitProducerIdRequest
 from shoal.wire.apis.metadata import MetadataRequest
-from tests.broker.asking import fetch, fetch_request, list_offset, produce, topic_id
+from shoal.wire.apis.produce import ProduceRequest
+from tests.broker.asking import commit, fetch, fetch_request, list_offset, produce, topic_id
 from tests.broker.raw_client import RawClient, batch, values_of
 
 # --- produce -------------------------------------------------------------------------------
@@ -121,15 +124,6 @@ def test_producer_ids_are_never_given_twice(raw):
     assert len(set(ids)) == 20
 
 
-def test_a_transactional_id_is_refused_at_once(raw):
-    request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
-    assert raw.ask(request, 4).error_code == ErrorCode.INVALID_REQUEST
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
-    (answer,) = raw.ask(request, 4).coordinators
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert "transactions" in answer.error_message
-
-
 def test_log_append_time_is_told(raw, shared_broker):
     shared_broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
     before = time.time_ns() // 1_000_000
@@ -169,11 +163,80 @@ def test_max_bytes_1_still_returns_one_batch(raw, topic):
     assert values_of(answer.records) == [b"x" * 1000]
 
 
+def test_a_response_stays_within_max_bytes_whatever_its_partitions_may_hold(raw, shared_broker):
+    shared_broker.create_topic("shares", 3)
+    for index in range(3):
+        data = ProduceRequest.PartitionProduceData(index=index, records=batch(b"x" * 900))
+        topic = ProduceRequest.TopicProduceData(name="shares", partition_data=[data])
+        raw.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9)
+    wanted = [
+        FetchRequest.Partition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(3)
+    ]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=2100,
+        topics=[FetchRequest.Topic(topic="shares", partitions=wanted)],
+    )
+    found = raw.ask(request, 12).responses[0].partitions
+    assert [bool(each.records) for each in found] == [True, True, False]
+
+
+def test_a_full_waiting_room_answers_at_once():
+    limits = BrokerLimits(waiting_fetches=1)
+    with (
+        Broker(topics=["t"], config=BrokerConfig(limits=limits)) as broker,
+        RawClient(broker.port) as waiting,
+        RawClient(broker.port, timeout=5) as other,
+    ):
+        waiting.send(fetch_request("t", 0, max_wait_ms=30_000), 12)
+        until = time.monotonic() + 5
+        while not broker.counters()["fetches_waiting"]:
+            assert time.monotonic() < until
+        assert bytes(fetch(other, "t", 0, max_wait_ms=30_000).records) == b""
+
+
 def test_offsets_outside_the_log_are_out_of_range(raw, topic):
     produce(raw, topic, batch(b"x"))
     for offset in (-1, 2):
         assert fetch(raw, topic, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert fetch(raw, topic, 1).error_code == 0
+
+
+@pytest.mark.parametrize("index", [-1, 1, 1 << 30])
+def test_partitions_that_do_not_exist_are_unknown_and_not_made(raw, shared_broker, topic, index):
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    data = ProduceRequest.PartitionProduceData(index=index, records=batch(b"x"))
+    wanted = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[wanted])
+    for _ in range(3):  # the long way and the quick one
+        (answer,) = raw.ask(request, 9).responses[0].partition_responses
+        assert answer.error_code == unknown
+        assert fetch(raw, topic, 0, partition=index).error_code == unknown
+    opened = shared_broker.on_loop(lambda live: [*live.directory.partitions])
+    assert TopicPartition(topic, index) not in opened
+
+
+def test_whoever_knows_an_old_leader_epoch_has_to_look_again():
+    with Broker(topics=["t"]) as broker:
+        with RawClient(broker.port) as raw:
+            produce(raw, "t", batch(b"x"))
+        broker.restart(kill=True)
+        expected = {-1: ErrorCode.NONE, 0: ErrorCode.FENCED_LEADER_EPOCH, 1: ErrorCode.NONE}
+        expected[2] = ErrorCode.UNKNOWN_LEADER_EPOCH
+        with RawClient(broker.port) as raw:
+            for epoch, code in expected.items():
+                wanted = FetchRequest.Partition(
+                    partition=0,
+                    fetch_offset=0,
+                    partition_max_bytes=1000,
+                    current_leader_epoch=epoch,
+                )
+                topic = FetchRequest.Topic(topic="t", partitions=[wanted])
+                request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic])
+                (answer,) = raw.ask(request, 12).responses[0].partitions
+                assert answer.error_code == code, epoch
 
 
 def test_unknown_topics_names_and_ids(raw, topic):
@@ -204,6 +267,22 @@ def test_a_long_poll_waits_for_min_bytes(raw, shared_broker, topic):
             produce(other, topic, batch(b"x" * 200))
     answer = raw.receive(1, 12).responses[0].partitions[0]
     assert values_of(answer.records) == [b"x" * 200] * 2
+
+
+def test_what_is_refused_does_not_count_towards_min_bytes(raw, shared_broker, topic):
+    raw.send(fetch_request(topic, 0, max_wait_ms=30_000, min_bytes=1000), 12)
+    damaged = bytearray(batch(b"x" * 900))
+    damaged[-1] ^= 1
+    until = time.monotonic() + 10
+    while shared_broker.counters()["fetches_waiting"] != 1:
+        assert time.monotonic() < until
+    with RawClient(shared_broker.port) as other:
+        for records in (damaged, batch(b"x" * 200), batch(b"y" * 700)):
+            # Whoever has enough is answered before the next request is looked at.
+            assert shared_broker.counters()["fetches_waiting"] == 1
+            produce(other, topic, records)
+    answer = raw.receive(1, 12).responses[0].partitions[0]
+    assert values_of(answer.records) == [b"x" * 200, b"y" * 700]
 
 
 def test_a_long_poll_ends_in_time(raw, topic):
@@ -267,21 +346,54 @@ def test_every_list_offsets_version_answers(raw, topic, version):
         assert list_offset(raw, topic, -4, version).offset == 0
 
 
+@pytest.mark.parametrize("version", [4, 7, 10])
+def test_an_offset_is_not_looked_up_for_who_knows_another_epoch(raw, topic, version):
+    produce(raw, topic, batch(b"a"))
+    for timestamp in (-1, -2, 0):
+        found = list_offset(raw, topic, timestamp, version, leader_epoch=5)
+        assert (found.error_code, found.offset) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
+        assert list_offset(raw, topic, timestamp, version, leader_epoch=0).error_code == 0
+
+
+def delete_records(raw: RawClient, name: str, offset: int) -> tuple[ErrorCode, int]:
+    wanted = DeleteRecordsRequest.Partition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.Topic(name=name, partitions=[wanted])], timeout_ms=1000
+    )
+    answer = raw.ask(request).topics[0].partitions[0]
+    return ErrorCode.of(answer.error_code), answer.low_watermark
+
+
 def test_delete_records_answers_as_kafka_does(raw, topic):
     for _ in range(5):
         produce(raw, topic, batch(b"x"))
-
-    def delete(name: str, offset: int):
-        wanted = DeleteRecordsRequest.Partition(partition_index=0, offset=offset)
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsRequest.Topic(name=name, partitions=[wanted])], timeout_ms=1000
-        )
-        answer = raw.ask(request).topics[0].partitions[0]
-        return ErrorCode.of(answer.error_code), answer.low_watermark
-
-    assert delete(topic, 2) == (ErrorCode.NONE, 2)
-    assert delete(topic, 9)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert delete("nowhere", 0)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_records(raw, topic, 2) == (ErrorCode.NONE, 2)
+    assert delete_records(raw, topic, 9)[0] is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(raw, "nowhere", 0)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list_offset(raw, topic, -2).offset == 2
     assert fetch(raw, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert delete(topic, -1) == (ErrorCode.NONE, 5)
+    assert delete_records(raw, topic, -1) == (ErrorCode.NONE, 5)
+
+
+def test_records_of_compacted_and_of_internal_topics_are_not_deleted(raw, topic, shared_broker):
+    compacted = f"{topic}-compacted"
+    shared_broker.create_topic(compacted, 1, **{"cleanup.policy": "compact"})
+    assert commit(raw, "g", topic, 0, 1) == 0  # which makes the internal one
+    for name, code in [
+        (compacted, ErrorCode.POLICY_VIOLATION),
+        ("__consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]:
+        for offset in (0, -1):
+            assert delete_records(raw, name, offset) == (code, -1)
+
+
+def test_who_waits_for_records_that_are_deleted_is_told_at_once(raw, topic, shared_broker):
+    for _ in range(5):
+        produce(raw, topic, batch(b"x"))
+    with RawClient(shared_broker.port) as waiting:
+        waiting.send(fetch_request(topic, 1, min_bytes=1 << 20, max_wait_ms=60_000), 12)
+        while not shared_broker.on_loop(lambda live: len(live.waiting)):
+            pass
+        assert delete_records(raw, topic, 3) == (ErrorCode.NONE, 3)
+        answer = waiting.receive(1, 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -33,8 +33,19 @@ def server(credential: Credential | None, mechanism: str = "SCRAM-SHA-256") -> S
     return ScramServer(mechanism, lookup, RFC_SERVER_NONCE, b"decoy")
 
 
-def prove(mechanism: str, password: str, first: bytes, reply: bytes) -> tuple[bytes, bytes]:
-    """The client's final message, and the verifier it expects."""
+def prove(
+    mechanism: str,
+    password: str,
+    first: bytes,
+    reply: bytes,
+    *,
+    binding: str | None = None,
+    nonce: str | None = None,
+) -> tuple[bytes, bytes]:
+    """The client's final message, and the verifier it expects.
+
+    A client that knows the password can prove anything, also what was not agreed on.
+    """
     digest = HASHES[mechanism]
     fields = dict(part.split("=", 1) for part in reply.decode().split(","))
     salted = hashlib.pbkdf2_hmac(
@@ -42,8 +53,8 @@ def prove(mechanism: str, password: str, first: bytes, reply: bytes) -> tuple[by
     )
     client_key = hmac.digest(salted, b"Client Key", digest)
     bare = first.split(b",", 2)[2].decode()
-    binding = b64encode(first[: -len(bare)]).decode()
-    unproved = f"c={binding},r={fields['r']}"
+    binding = binding or b64encode(first[: -len(bare)]).decode()
+    unproved = f"c={binding},r={nonce or fields['r']}"
     text = f"{bare},{reply.decode()},{unproved}".encode()
     signature = hmac.digest(hashlib.new(digest, client_key).digest(), text, digest)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
@@ -121,6 +132,20 @@ def test_a_final_message_that_does_not_follow_the_first_is_refused(old, new):
     message, _ = prove("SCRAM-SHA-256", "pencil", first, exchange.first(first))
     with pytest.raises(AuthenticationRefusedError):
         exchange.final(message.replace(old.encode(), new.encode(), 1))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"nonce": "of-an-older-exchange"}, "nonce"), ({"binding": "eSws"}, "binding")],
+)
+def test_the_right_password_does_not_make_up_for_another_exchange(changed, reason):
+    credential = make_credential("SCRAM-SHA-256", "pencil", RFC_SALT, 4096)
+    exchange = server(credential)
+    first = b"n,,n=user,r=abc"
+    reply = exchange.first(first)
+    message, _ = prove("SCRAM-SHA-256", "pencil", first, reply, **changed)
+    with pytest.raises(AuthenticationRefusedError, match=reason):
+        exchange.final(message)
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))

@@ -56,7 +56,8 @@ def refused(*arguments: str, directory: Path) -> str:
 
 
 def test_shoal_serve_takes_the_same_flags(tmp_path):
-    flags = ("--json", "--durability", "os", "--partitions", "3", "--no-auto-create")
+    flags: tuple[str, ...] = ("--json", "--durability", "os", "--partitions", "3")
+    flags += ("--no-auto-create",)
     flags += ("--log-level", "info", "--log-format", "json", "--advertise", "localhost")
     process = subprocess.Popen(
         command(tmp_path, *flags, module=("shoal", "serve")), stdout=subprocess.PIPE, text=True
@@ -141,7 +142,7 @@ def test_a_directory_that_is_something_else_is_refused(tmp_path):
     assert "'letter.txt'" in refused(directory=tmp_path)
     assert os.listdir(tmp_path) == ["letter.txt"]
     assert "choose another" in refused(directory=tmp_path / "letter.txt")
-    assert "no data directory" in refused(directory=Path("/"))
+    assert "not a data directory" in refused(directory=Path("/"))
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path):
@@ -242,7 +243,7 @@ def test_users_are_set_by_the_command_line_while_the_broker_runs(tmp_path):
 
 def test_the_broker_loads_no_heavy_library(tmp_path):
     code = (
-        "import sys, shoal.broker.serving, shoal.broker.dispatch;"
+        "import sys, shoal.broker.process, shoal.broker.dispatch;"
         "heavy = {'numpy', 'pyarrow', 'typer', 'rich', 'pandas', 'pyspark'} & set(sys.modules);"
         "print(sorted(heavy))"
     )

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.broker import dispatch, slices
-from shoal.broker.config import BrokerConfig, Limits
+from shoal.broker.config import BrokerConfig, BrokerLimits
 from shoal.errors import ErrorCode
-from shoal.group.decision import Reply
+from shoal.machine.decision import Reply
 from shoal.testing.broker import Broker
 from shoal.wire.apis.create_topics import CreateTopicsRequest
 from shoal.wire.apis.delete_topics import DeleteTopicsRequest
@@ -70,12 +70,17 @@ def test_metadata_of_many_topics_pauses(wide_broker, raw):
 
 
 def test_configurations_of_many_topics_pause(wide_broker, raw):
-    resource = DescribeConfigsRequest.Resource(
-        resource_type=2, resource_name="wide", configuration_keys=["retention.ms"]
-    )
+    names = ["wide", *(f"unknown-{n}" for n in range(50))]
+    resources = [
+        DescribeConfigsRequest.Resource(
+            resource_type=2, resource_name=name, configuration_keys=["retention.ms"]
+        )
+        for name in names
+    ]
     before = pauses(wide_broker, "DescribeConfigs")
-    found = raw.ask(DescribeConfigsRequest(resources=[resource] * 50)).results
-    assert {each.configs[0].name for each in found} == {"retention.ms"}
+    found = raw.ask(DescribeConfigsRequest(resources=resources)).results
+    assert [each.resource_name for each in found] == names
+    assert found[0].configs[0].name == "retention.ms"
     assert pauses(wide_broker, "DescribeConfigs") - before >= 50
 
 
@@ -255,7 +260,7 @@ def test_topics_are_created_and_deleted_with_pauses(raw, monkeypatch):
 
 def test_topics_of_one_request_count_together_against_the_limits():
     with (
-        Broker(config=BrokerConfig(limits=Limits(partitions=10))) as broker,
+        Broker(config=BrokerConfig(limits=BrokerLimits(partitions=10))) as broker,
         RawClient(broker.port) as raw,
     ):
         found = raw.ask(
@@ -276,7 +281,7 @@ def test_topics_of_one_request_count_together_against_the_limits():
 
 
 def test_groups_work_when_the_limit_of_partitions_is_reached():
-    config = BrokerConfig(limits=Limits(partitions=2, topics=1))
+    config = BrokerConfig(limits=BrokerLimits(partitions=2, topics=1))
     with Broker(config=config, topics={"wide": 2}) as broker, RawClient(broker.port) as raw:
         assert commit(raw, 0)[0].error_code == ErrorCode.NONE
 
@@ -294,7 +299,7 @@ def test_the_replies_of_a_large_rebalance_leave_in_parts_and_in_order(wide_broke
     replies = tuple(Reply(ticket, number) for number in range(1000))
 
     def send(live) -> int:
-        live.groups.shard_of("g")._send(replies)
+        live.groups.runtime_of("g")._send(replies)
         return len(ticket.responses)
 
     assert wide_broker.on_loop(send) == 200

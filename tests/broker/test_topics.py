@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.broker.catalogue import INTERNAL_TOPICS, Catalogue
 from shoal.broker.journal import Journal
 from shoal.broker.topic_configs import TOPIC_CONFIGS, check_value
-from shoal.broker.topics import Catalogue
 from shoal.errors import ConfigError, CorruptDataError, ErrorCode
 
 
@@ -54,6 +54,24 @@ def test_counts_and_configurations_are_checked():
     assert create(topics, "a", 5) is ErrorCode.NONE
     assert create(topics, "b", 5) is ErrorCode.NONE
     assert create(topics, "c") is ErrorCode.POLICY_VIOLATION
+
+
+def test_what_was_deleted_counts_against_no_limit():
+    topics = catalogue(topics_max=1, partitions_max=10)
+    for _ in range(3):
+        assert create(topics, "a", 10) is ErrorCode.NONE
+        entry = topics.decide_delete("a")
+        assert isinstance(entry, dict)
+        topics.replay(entry)
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_internal_topics_are_neither_deleted_nor_enlarged(name):
+    topics = catalogue()
+    assert create(topics, name, 5) is ErrorCode.NONE
+    for decided in (topics.decide_delete(name), topics.decide_partitions(name, 6)):
+        assert isinstance(decided, tuple)
+        assert decided[0] is ErrorCode.INVALID_REQUEST
 
 
 def test_partitions_only_grow():
@@ -123,7 +141,8 @@ def test_replaying_the_journal_cut_anywhere_gives_the_catalogue_of_that_moment(
     assert list(again.entries()) == states[len(entries)]
 
 
-def test_damage_in_the_middle_of_the_journal_is_reported_not_skipped(tmp_path):
+@pytest.mark.parametrize("position", [2, 12, 15], ids=["checksum", "letter", "quotation mark"])
+def test_damage_in_the_middle_of_the_journal_is_reported_not_skipped(tmp_path, position):
     path = tmp_path / "catalogue.journal"
     journal = Journal(path)
     journal.rewrite([])
@@ -131,7 +150,7 @@ def test_damage_in_the_middle_of_the_journal_is_reported_not_skipped(tmp_path):
         journal.append([{"kind": "producer_ids", "next": number}])
     journal.close()
     data = bytearray(path.read_bytes())
-    data[15] ^= 1
+    data[position] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptDataError):
         Journal(path).load()

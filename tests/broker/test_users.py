@@ -24,6 +24,16 @@ def test_a_password_set_by_one_process_is_seen_by_another(tmp_path):
     assert [c.mechanism for c in running.of("ada")] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
+def test_a_password_changed_by_one_process_counts_at_once_in_another(tmp_path):
+    path = tmp_path / "users.json"
+    running = Users(path)
+    for password in ("first", "other"):
+        Users(path).set_password("ada", password, iterations=4096)
+        found = running.any_of("ada")
+        assert found is not None
+        assert password_matches(found, password)
+
+
 def test_the_file_holds_no_password_and_is_private(tmp_path):
     path = tmp_path / "users.json"
     Users(path).set_password("ada", "correct horse", iterations=4096)
@@ -31,10 +41,11 @@ def test_the_file_holds_no_password_and_is_private(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_others_can_read_is_refused_with_the_command_that_mends_it(tmp_path):
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])
+def test_a_file_others_can_read_is_refused_with_the_command_that_mends_it(tmp_path, mode):
     path = tmp_path / "users.json"
     Users(path).set_password("ada", "correct horse", iterations=4096)
-    path.chmod(0o644)
+    path.chmod(mode)
     with pytest.raises(ConfigError, match="chmod 600"):
         Users(path)
 
@@ -75,3 +86,13 @@ def test_a_change_through_the_broker_keeps_what_the_command_line_added(tmp_path)
     command.set_password("ann", "secret", iterations=4096)
     running.put("ben", make_credential("SCRAM-SHA-256", "secret", b"salt", 4096))
     assert Users(tmp_path / "users.json").names() == ["ann", "ben"]
+
+
+def test_a_file_that_is_taken_away_takes_its_users_away(tmp_path):
+    path = tmp_path / "users.json"
+    Users(path).set_password("ada", "correct horse", iterations=4096)
+    running = Users(path)
+    assert running.names() == ["ada"]
+    path.unlink()
+    assert running.any_of("ada") is None
+    assert running.names() == []

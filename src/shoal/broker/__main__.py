@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from shoal.broker.flags import FLAGS, LOG_FORMATS, LOG_LEVELS, defaults, quick, serve
+from shoal.broker.flags import FLAGS, defaults, quick, serve
 from shoal.errors import ShoalError
 
 
@@ -14,18 +14,18 @@ def _explained(arguments: list[str]) -> dict[str, Any]:
     import argparse
 
     parser = argparse.ArgumentParser(prog="python -m shoal.broker", description="Run a broker.")
-    choices = {"--log-level": LOG_LEVELS, "--log-format": LOG_FORMATS}
     for name, flag in FLAGS.items():
         if flag.kind == "switch":
-            parser.add_argument(name, dest=flag.keyword, action="store_true")
+            parser.add_argument(name, dest=flag.keyword, action="store_true", help=flag.help)
         else:
             parser.add_argument(
                 name,
                 dest=flag.keyword,
                 action="append" if flag.kind == "list" else "store",
                 type=int if flag.kind == "number" else str,
-                metavar=None if name in choices else flag.metavar,
-                choices=choices.get(name),
+                metavar=flag.metavar,
+                choices=flag.choices or None,
+                help=flag.help,
             )
     parser.set_defaults(**defaults())
     return vars(parser.parse_args(arguments))

@@ -1,7 +1,9 @@
-"""The audit log: who was refused, and what administrators changed. One JSON object per line.
+"""The audit log: who came and was refused, and what administrators changed. JSON, one per line.
 
 Rule: it names peers, users, reasons and resources, never a password, a token or a payload; and
-an attacker cannot fill the disk with it: lines per second and bytes per file are limited.
+an attacker cannot fill the disk with it: lines per second and bytes per file are limited. Strangers
+have a file and a budget of their own (``access``), so that no flood of refusals hides or pushes
+out a line about what was changed.
 """
 
 from __future__ import annotations
@@ -15,29 +17,56 @@ from typing import Any, Final, TextIO
 logger = logging.getLogger("shoal.audit")
 
 FILE_NAME: Final = "audit.log"
+ACCESS_FILE_NAME: Final = "access.log"
 _LINES_PER_SECOND: Final = 100
+# Each stands for a change that was stored: there are no more than the disk takes.
+_CHANGES_PER_SECOND: Final = 2_000
 _FILE_MAX_BYTES: Final = 10 << 20
 _TEXT_MAX: Final = 200
 
 
 class Audit:
-    """Writes events to ``audit.log`` in the data directory and to the logger ``shoal.audit``."""
+    """What was changed goes to ``audit.log``, who came to ``access.log`` in the data directory.
+
+    Both go to the logger ``shoal.audit``, too.
+    """
 
     def __init__(self, directory: Path | None) -> None:
-        self._path = directory / FILE_NAME if directory is not None else None
+        self._changes = _AuditFile(directory, FILE_NAME, _CHANGES_PER_SECOND)
+        self._access = _AuditFile(directory, ACCESS_FILE_NAME, _LINES_PER_SECOND)
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """Somebody with the right to do so has changed something."""
+        self._changes.note(event, fields)
+
+    def access(self, event: str, **fields: object) -> None:
+        """Somebody was let in, refused or cut off."""
+        self._access.note(event, fields)
+
+    def close(self) -> None:
+        self._changes.close()
+        self._access.close()
+
+
+class _AuditFile:
+    """A file with a budget of lines per second."""
+
+    def __init__(self, directory: Path | None, name: str, lines_per_second: int) -> None:
+        self._path = directory / name if directory is not None else None
         self._file: TextIO | None = None
+        self._lines_max = lines_per_second
         self._second = 0
         self._lines = 0
         self._suppressed = 0
 
-    def __call__(self, event: str, **fields: object) -> None:
+    def note(self, event: str, fields: dict[str, object]) -> None:
         second = int(monotonic())
         if second != self._second:
             self._second, self._lines = second, 0
             if self._suppressed:
                 suppressed, self._suppressed = self._suppressed, 0
                 self._write("lines suppressed", {"count": suppressed})
-        if self._lines >= _LINES_PER_SECOND:
+        if self._lines >= self._lines_max:
             self._suppressed += 1
             return
         self._lines += 1

@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from shoal.access.bearer_tokens import ALGORITHMS, DEFAULT_ALGORITHMS
+from shoal.access.principal_mapping import read_mapping_rules
 from shoal.errors import ConfigError, did_you_mean
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 DURABILITIES: Final = ("group", "each", "interval", "os")
+MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 _LOOPBACK: Final = re.compile(r"^(127(\.\d{1,3}){3}|::1|localhost)$")
 
 
@@ -37,8 +40,14 @@ class Listener(NamedTuple):
     """PEM; clients are asked for a certificate that one of these signed."""
     client_certificate: str = "required"
     """``required`` refuses clients without one, ``optional`` lets SASL decide."""
+    principal_mapping_rules: tuple[str, ...] = ("DEFAULT",)
+    """From a certificate's subject to the user's name, the first that fits: ``DEFAULT`` or
+    ``RULE:pattern/replacement/[LU]`` (``ssl.principal.mapping.rules``). No name, no entry."""
     sasl: tuple[str, ...] = ()
-    """Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512."""
+    """Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."""
+    max_reauth_ms: int = 0
+    """Clients prove again who they are at least so often (``connections.max.reauth.ms``); 0: only
+    where a token says until when it is good."""
 
     @property
     def is_tls(self) -> bool:
@@ -59,7 +68,7 @@ class Listener(NamedTuple):
         return ("SASL_" if self.sasl else "") + ("SSL" if self.is_tls else "PLAINTEXT")
 
 
-class Limits(NamedTuple):
+class BrokerLimits(NamedTuple):
     """Everything has a limit. These are the defaults; each can be raised by name."""
 
     frame_bytes: int = 100 << 20
@@ -68,6 +77,8 @@ class Limits(NamedTuple):
     """Largest request of a client that has not proved who it is."""
     elements_per_request: int = 100_000
     """Array elements in one request."""
+    elements_per_reply: int = 1_000_000
+    """Rows of one reply (topics, partitions, members, offsets, settings); beyond it, refused."""
     connections: int = 5_000
     """Open at a time; each takes a file descriptor."""
     connections_per_address: int = 2_500
@@ -75,15 +86,17 @@ class Limits(NamedTuple):
     connections_per_second: int = 1_000
     """New ones; more are refused."""
     unauthenticated_connections: int = 200
-    """Open at a time before authentication, on listeners with SASL."""
+    """Open at a time before authentication (SASL, TLS handshake); beyond it, the oldest goes."""
+    requests_before_authentication: int = 20
+    """Requests of a client that has not proved who it is; it needs about four."""
     in_flight_bytes: int = 256 << 20
-    """Requests being handled, of all clients; beyond it, reading pauses."""
+    """Memory held for all clients: requests whole and unfinished, replies, fetch sessions."""
     in_flight_requests_per_connection: int = 100
     """Beyond it, reading from the connection pauses."""
     out_pending_bytes_per_connection: int = 64 << 20
     """Replies not yet sent; beyond it, reading from it pauses."""
     authentication_seconds: float = 30.0
-    """Time to authenticate."""
+    """Time to authenticate, and for the TLS handshake."""
     failed_authentication_delay_seconds: float = 0.1
     """Before a wrong password is answered."""
     frame_seconds: float = 60.0
@@ -104,6 +117,8 @@ class Limits(NamedTuple):
     """Topics of this broker."""
     partitions: int = 20_000
     """Partitions of this broker."""
+    segment_bytes_min: int = 1 << 20
+    """Smallest ``segment.bytes`` of a topic: each segment is three files."""
 
 
 class GroupSettings(NamedTuple):
@@ -123,6 +138,48 @@ class GroupSettings(NamedTuple):
     """How long offsets of an empty group are kept."""
     offset_metadata_max_bytes: int = 4_096
     """Largest note beside a committed offset."""
+    dead_connection_grace_ms: int = 0
+    """A dynamic member whose connection broke and that is silent so long is out. 0: only its
+    session counts, as in Kafka."""
+    consumer_session_timeout_ms: int = 45_000
+    """Consumer protocol: a member that is silent so long is out."""
+    consumer_min_session_timeout_ms: int = 45_000
+    """Smallest session timeout that may be set on a group."""
+    consumer_max_session_timeout_ms: int = 60_000
+    """Largest one."""
+    consumer_heartbeat_interval_ms: int = 0
+    """How often members come. 0: it follows the group (Kafka: 5000)."""
+    consumer_min_heartbeat_interval_ms: int = 5_000
+    """Smallest interval that may be set on a group."""
+    consumer_max_heartbeat_interval_ms: int = 15_000
+    """Largest one."""
+    consumer_assignment_interval_ms: int = 1_000
+    """A target is computed at most so often; 0 at every change."""
+    consumer_max_size: int = 4_000
+    """Members of one consumer group."""
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """Who may assign in consumer groups, the default first: names, or NAME=package.module:attribute
+    for one of your own."""
+    consumer_assignor_timeout_ms: int = 5_000
+    """Such a one is killed if it takes longer."""
+    consumer_migration_policy: str = "bidirectional"
+    """Which way groups change protocol while they run: also upgrade, downgrade, disabled."""
+
+
+class TransactionSettings(NamedTuple):
+    """Transactions. Kafka's defaults; what timed out is aborted at once, not in rounds."""
+
+    max_timeout_ms: int = 900_000
+    """Longest timeout a producer may ask for (``transaction.max.timeout.ms``)."""
+    id_expiration_ms: int = 604_800_000
+    """How long an unused transactional id is kept (``transactional.id.expiration.ms``)."""
+    remove_expired_interval_ms: int = 3_600_000
+    """Between two looks for such ids."""
+    state_partitions: int = 50
+    """Partitions of ``__transaction_state``; fixed once it exists."""
+    two_phase_commit: bool = False
+    """Whether producers may ask for transactions without a timeout, which somebody else ends
+    (``transaction.two.phase.commit.enable``, KIP-939)."""
 
 
 class TopicDefaults(NamedTuple):
@@ -134,6 +191,55 @@ class TopicDefaults(NamedTuple):
     """Create a topic when a client first asks for it."""
     configs: Mapping[str, str] = MappingProxyType({})
     """Defaults of topic settings; in a file with underscores (``retention_ms``)."""
+
+
+class AuthorizationSettings(NamedTuple):
+    """Who may do what. In force if the file has ``[authorization]`` or ``--authorize`` is given."""
+
+    super_users: tuple[str, ...] = ()
+    """Principals that may do everything, e.g. ``User:admin``; without one nobody could begin."""
+    allow_everyone_if_no_acl_found: bool = False
+    """Whether what no rule is about is open to everybody."""
+
+
+class OAuthSettings(NamedTuple):
+    """Tokens of OAUTHBEARER listeners: who issues them, and what must be in them."""
+
+    jwks: str = ""
+    """Keys of the issuer (a JWK set): a file, read again when it changes, or an https URL."""
+    jwks_refresh_seconds: float = 3600.0
+    """Between two looks at the URL; a token with an unknown key makes us look at once."""
+    jwks_ca_file: str | None = None
+    """PEM; who vouches for the URL's host. The system's authorities unless given."""
+    issuer: str = ""
+    """``iss`` must be exactly this."""
+    audience: tuple[str, ...] = ()
+    """One of these must be in ``aud``."""
+    required_scope: tuple[str, ...] = ()
+    """All of these must be in the scope."""
+    principal_claim: str = "sub"
+    """The claim that names the user."""
+    scope_claim: str = "scope"
+    """The claim that has the scope, as a text or a list."""
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
+    """How tokens may be signed: with RSA, PSS, ECDSA or EdDSA, never with a shared secret."""
+    clock_skew_seconds: int = 30
+    """How far the clocks of broker and issuer may be apart."""
+    unsecured: bool = False
+    """Takes unsigned tokens, from this machine only: anyone on it can log in as any user."""
+
+
+class MetricsSettings(NamedTuple):
+    """A port for Prometheus. Open if the file has ``[metrics]`` or ``--metrics`` is given."""
+
+    address: str = "127.0.0.1:9308"
+    """``host:port``, or a port of this machine alone; port 0 picks a free one."""
+    token_file: str | None = None
+    """Scrapes must bring the token in this file; beyond this machine it must be given."""
+    jmx_names: bool = False
+    """Also ``kafka_server_brokertopicmetrics_*`` and others, as the JMX exporter calls them."""
+    series_max: int = 50_000
+    """The most time series there may be; the finest are left out first."""
 
 
 class BrokerConfig(NamedTuple):
@@ -156,17 +262,26 @@ class BrokerConfig(NamedTuple):
     rack: str | None = None
     """Told to clients in metadata."""
     insecure_public: bool = False
-    """Serve other machines without asking who they are."""
+    """Allow unauthenticated access from other machines."""
     retention_check_seconds: float = 30.0
     """Between two rounds of retention and compaction."""
     shutdown_seconds: float = 10.0
     """How long a stop waits for requests in flight."""
-    limits: Limits = Limits()
+    limits: BrokerLimits = BrokerLimits()
     """In a file: ``[limits]``."""
     groups: GroupSettings = GroupSettings()
     """In a file: ``[groups]``."""
+    transactions: TransactionSettings = TransactionSettings()
+    """In a file: ``[transactions]``."""
     topics: TopicDefaults = TopicDefaults()
     """In a file: ``[topics]``."""
+    authorization: AuthorizationSettings | None = None
+    """In a file: ``[authorization]``. Without it everybody may do everything."""
+
+    oauth: OAuthSettings | None = None
+    """In a file: ``[oauth]``. Listeners with OAUTHBEARER need it."""
+    metrics: MetricsSettings | None = None
+    """In a file: ``[metrics]``. Without it there is no such port."""
 
     def checked(self) -> BrokerConfig:
         """This configuration, or a ConfigError that names what is wrong with it."""
@@ -179,10 +294,16 @@ class BrokerConfig(NamedTuple):
             raise ConfigError("no listener: give at least one address with --listen")
         for listener in self.listeners:
             _check_listener(listener, insecure_public=self.insecure_public)
-        for part in (self.limits, self.groups):
+            if "OAUTHBEARER" in listener.sasl:
+                _check_oauth(self.oauth, listener)
+        for part in (self.limits, self.groups, self.transactions):
             for name, value in part._asdict().items():
-                if value < 0:
+                if not isinstance(value, str | tuple) and value < 0:
                     raise ConfigError(f"{name} must not be negative")
+        _check_groups(self.groups)
+        for name, value in self.transactions._asdict().items():
+            if name != "two_phase_commit" and value < 1:
+                raise ConfigError(f"transactions.{name} must be at least 1")
         if self.topics.partitions < 1:
             raise ConfigError("topics.partitions must be at least 1")
         if self.topics.partitions > self.limits.partitions:
@@ -190,11 +311,98 @@ class BrokerConfig(NamedTuple):
                 f"topics.partitions is {self.topics.partitions}, more than limits.partitions "
                 f"({self.limits.partitions}): no topic could be made"
             )
-        from shoal.broker.topic_configs import check_value
+        if self.authorization is not None:
+            _check_authorization(self.authorization)
+        if self.metrics is not None:
+            _check_metrics(self.metrics)
+        from shoal.broker.topic_configs import check_value, segment_fault
 
         for name, value in self.topics.configs.items():
             check_value(name, value)
+            if fault := segment_fault(name, value, self.limits.segment_bytes_min):
+                raise ConfigError(fault)
         return self
+
+
+def _check_groups(groups: GroupSettings) -> None:
+    policy = groups.consumer_migration_policy
+    if policy not in MIGRATION_POLICIES:
+        raise ConfigError(
+            f"groups.consumer_migration_policy {policy!r} is not one of "
+            f"{', '.join(MIGRATION_POLICIES)}" + did_you_mean(policy, MIGRATION_POLICIES)
+        )
+    if not groups.consumer_assignors:
+        raise ConfigError("groups.consumer_assignors is empty: name one, such as uniform")
+    if groups.consumer_assignor_timeout_ms < 1:
+        raise ConfigError("groups.consumer_assignor_timeout_ms must be positive")
+    for what in ("session_timeout_ms", "heartbeat_interval_ms"):
+        low, high = (getattr(groups, f"consumer_{end}_{what}") for end in ("min", "max"))
+        if not 0 < low <= high:
+            raise ConfigError(
+                f"groups.consumer_min_{what} must be positive and not above consumer_max_{what}"
+            )
+    if not groups.consumer_heartbeat_interval_ms < groups.consumer_session_timeout_ms:
+        raise ConfigError(
+            "groups.consumer_heartbeat_interval_ms must be below consumer_session_timeout_ms"
+        )
+
+
+def _check_authorization(settings: AuthorizationSettings) -> None:
+    if not settings.super_users:
+        raise ConfigError(
+            "authorization without a super user: nobody could ever add a rule; "
+            "name one with --super-user User:admin or super_users in [authorization]"
+        )
+    for principal in settings.super_users:
+        kind, colon, name = principal.partition(":")
+        if not (kind and colon and name):
+            raise ConfigError(
+                f"super user {principal!r} is not of the form Type:name; write User:{principal}"
+            )
+
+
+def _check_metrics(settings: MetricsSettings) -> None:
+    host, port = metrics_address(settings.address)
+    if port > 65_535:
+        raise ConfigError(f"metrics {settings.address}: the port must be between 0 and 65535")
+    if _LOOPBACK.match(host) is None and settings.token_file is None:
+        raise ConfigError(
+            f"metrics on {host} could be read by anybody who reaches it: give a token with "
+            "--metrics-token-file, or listen on 127.0.0.1"
+        )
+    if settings.series_max < 100:
+        raise ConfigError("metrics.series_max must be at least 100")
+
+
+def _check_oauth(settings: OAuthSettings | None, listener: Listener) -> None:
+    """Nothing here is optional that decides who is let in: a gap would let everybody in."""
+    where = f"listener {listener.host}:{listener.port} offers OAUTHBEARER"
+    if settings is None:
+        raise ConfigError(
+            f"{where} and nothing says which tokens are good: add [oauth] with jwks, issuer and "
+            "audience"
+        )
+    if settings.clock_skew_seconds < 0 or settings.jwks_refresh_seconds <= 0:
+        raise ConfigError("oauth: clock_skew_seconds and jwks_refresh_seconds must be positive")
+    if settings.unsecured:
+        if settings.jwks:
+            raise ConfigError("oauth: unsecured tokens need no jwks; take one of the two away")
+        if not listener.is_loopback:
+            raise ConfigError(f"{where} to other machines, and oauth.unsecured lets anybody in")
+        return
+    for name in ("jwks", "issuer", "audience"):
+        if not getattr(settings, name):
+            raise ConfigError(f"{where}: oauth.{name} is missing, tokens cannot be checked")
+    url = re.match(r"(\w+)://(?:\[([^\]]*)\]|([^/:?#]*))", settings.jwks)
+    if url is not None and url[1] != "file":
+        is_here = _LOOPBACK.match(url[2] or url[3]) is not None
+        if url[1] != "https" and not (url[1] == "http" and is_here):
+            raise ConfigError(f"oauth.jwks {settings.jwks}: keys come from a file or by https")
+    for algorithm in settings.algorithms:
+        if algorithm not in ALGORITHMS:
+            raise ConfigError(
+                f"oauth.algorithms: {algorithm!r} is not one of {', '.join(ALGORITHMS)}"
+            )
 
 
 def _check_listener(listener: Listener, *, insecure_public: bool) -> None:
@@ -211,15 +419,24 @@ def _check_listener(listener: Listener, *, insecure_public: bool) -> None:
         raise ConfigError(f"listener {where}: certificate_file and key_file belong together")
     if listener.client_ca_file is not None and not listener.is_tls:
         raise ConfigError(f"listener {where}: client_ca_file needs certificate_file and key_file")
+    try:
+        if not read_mapping_rules(listener.principal_mapping_rules):
+            raise ValueError("there is none; the default is DEFAULT")
+    except ValueError as error:
+        raise ConfigError(f"listener {where}: principal_mapping_rules: {error}") from None
     if listener.client_certificate not in ("required", "optional"):
         raise ConfigError(f'listener {where}: client_certificate is "required" or "optional"')
-    if "PLAIN" in listener.sasl and not (listener.is_tls or listener.is_loopback):
-        raise ConfigError(
-            f"listener {where}: SASL PLAIN sends passwords readably; use TLS or a SCRAM mechanism"
-        )
+    for mechanism, secrets in (("PLAIN", "passwords"), ("OAUTHBEARER", "tokens")):
+        if mechanism in listener.sasl and not (listener.is_tls or listener.is_loopback):
+            raise ConfigError(
+                f"listener {where}: SASL {mechanism} sends {secrets} readably; use TLS or a SCRAM "
+                "mechanism"
+            )
+    if listener.max_reauth_ms < 0:
+        raise ConfigError(f"listener {where}: max_reauth_ms must not be negative")
     if not (listener.is_loopback or listener.authenticates or insecure_public):
         raise ConfigError(
-            f"listener {where} is reachable from other machines and asks nobody who they are; "
+            f"listener {where} is reachable from other machines and has no authentication; "
             "add SASL users or client certificates, or say --insecure-public"
         )
 
@@ -234,7 +451,17 @@ def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, i
     return match[1] or match[2] or "127.0.0.1", port
 
 
-_RENAMED: Final[dict[str, str]] = {"listener": "listeners"}
+def metrics_address(text: str) -> tuple[str, int]:
+    """``host:port``, or a port of this machine."""
+    text = text.strip()
+    return parse_address(f":{text}" if text.isdecimal() and text.isascii() else text)
+
+
+_OPTIONAL: Final[dict[str, Any]] = {
+    "authorization": AuthorizationSettings(),
+    "oauth": OAuthSettings(),
+    "metrics": MetricsSettings(),
+}
 
 
 def from_toml(text: str, *, source: str = "the configuration") -> BrokerConfig:
@@ -251,10 +478,12 @@ def from_toml(text: str, *, source: str = "the configuration") -> BrokerConfig:
     for key, value in data.items():
         if key == "listener":
             changes["listeners"] = _listeners(value, source)
-        elif key in ("limits", "groups"):
+        elif key in ("limits", "groups", "transactions"):
             changes[key] = _section(getattr(config, key), value, f"{source} [{key}]")
         elif key == "topics":
             changes[key] = _topics(value, source)
+        elif key in _OPTIONAL:
+            changes[key] = _section(_OPTIONAL[key], value, f"{source} [{key}]")
         elif key in top and key != "listeners":
             changes[key] = _typed(value, getattr(config, key), f"{source}: {key}")
         else:
@@ -281,6 +510,10 @@ def _typed(value: object, default: object, where: str) -> object:
         wanted: type = str
     else:
         wanted = type(default)
+    if wanted is tuple:
+        if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
+        return tuple(value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -325,7 +558,7 @@ def _listeners(values: object, source: str) -> tuple[Listener, ...]:
                     raise ConfigError(f"{where}: sasl must be a list of mechanisms")
                 plain["sasl"] = tuple(str(mechanism) for mechanism in value)
             elif key in known:
-                plain[key] = _typed(value, "", f"{where}: {key}")
+                plain[key] = _typed(value, Listener._field_defaults[key], f"{where}: {key}")
             else:
                 raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, known)}")
         result.append(Listener(**plain))

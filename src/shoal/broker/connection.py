@@ -5,7 +5,8 @@ socket directly (no asyncio transport), because three things must not be left to
 
 * *Reading.* All connections share one scratch buffer; frames that arrived whole are handled in
   place, without a copy. Only an unfinished frame gets memory of its own, and that memory grows
-  with the bytes received, never with the length a client announced.
+  with the bytes received, never with the length a client announced, and only while the budget
+  of all clients together has room for it.
 * *Order.* Requests of one connection may finish in any order; replies leave in the order in
   which the requests came.
 * *Writing.* Nothing is handed to the kernel that it does not take at once. A file range waits as
@@ -14,6 +15,7 @@ socket directly (no asyncio transport), because three things must not be left to
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections import deque
@@ -30,11 +32,25 @@ from shoal.wire.frames import recognise
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from shoal.broker.timings import RequestTimings
+
+logger = logging.getLogger("shoal.broker.connection")
+
 _LENGTH: Final = Struct(">i")
 # Frames handled before the other connections get their turn.
 _FRAMES_PER_TURN: Final = 64
+_TURN_SECONDS: Final = 0.005
+# Replies put together before what the client does not take of them is counted.
+_REPLY_BYTES_PER_TURN: Final = 1 << 20
 _NOT_KAFKA: Final = "the frame is larger than allowed or not Kafka"
-_FIRST_FRAME_BUFFER_BYTES: Final = (1 << 20) + (64 << 10)
+_STANDARD_BUFFER_BYTES: Final = (1 << 20) + (64 << 10)
+_SMALL_BUFFER_BYTES: Final = 512
+# An unfinished frame gets room for so many times what has arrived of it.
+_GROWTH: Final = 8
+# Replies that wait are counted anew when they are so many bytes more or less.
+_REPLIES_COUNTED_BYTES: Final = 64 << 10
+# Replies up to this size that wait for those before them are not counted.
+_SMALL_REPLY_BYTES: Final = 4 << 10
 
 
 class Exchange:
@@ -43,26 +59,29 @@ class Exchange:
     __slots__ = (
         "api_key",
         "api_version",
+        "built_bytes",
         "client_id",
         "connection",
         "correlation_id",
-        "kind",
+        "is_stored",
         "parts",
         "size_bytes",
         "started",
         "wake",
     )
 
-    def __init__(self, connection: Connection, size_bytes: int, started: float) -> None:
+    def __init__(self, connection: ClientConnection, size_bytes: int, started: float) -> None:
         self.connection = connection
         self.size_bytes = size_bytes
+        # What the reply takes while it is being made, or waits for those before it.
+        self.built_bytes = 0
         self.started = started
         self.api_key = -1
         self.api_version = 0
         self.correlation_id = 0
         self.client_id: str | None = None
-        # What dispatch needs to encode the reply.
-        self.kind: object = None
+        # Its records are on the disk, as far as the durability demands.
+        self.is_stored = False
         self.parts: Sequence[Part | FileRange] | None = None
         # A long poll puts here what ends its wait early (another request queues behind it).
         self.wake: Callable[[], None] | None = None
@@ -72,7 +91,17 @@ class Exchange:
         assert self.parts is None, "one reply per request"
         self.parts = parts
         self.wake = None
+        if self.connection.waits_behind(self):
+            size_bytes = sum(len(part) for part in parts if isinstance(part, Part))
+            if size_bytes > _SMALL_REPLY_BYTES:
+                self.build(size_bytes)
         self.connection._deliver()
+
+    def build(self, more_bytes: int) -> None:
+        """Charge the budget for a part of the reply, until the reply leaves."""
+        if more_bytes and self.is_open:
+            self.built_bytes += more_bytes
+            self.connection._host.hold_built(more_bytes)
 
     @property
     def is_open(self) -> bool:
@@ -87,33 +116,43 @@ class ConnectionHost(Protocol):
     scratch: memoryview
     spare_buffers: list[bytearray]
     counters: Counters
+    timings: RequestTimings | None
     in_flight_requests_max: int
     out_pending_max_bytes: int
 
-    def take(self, connection: Connection, size_bytes: int) -> bool: ...
+    def take(self, connection: ClientConnection, size_bytes: int) -> bool: ...
     def give_back(self, size_bytes: int) -> None: ...
-    def on_frame(self, connection: Connection, frame: memoryview) -> None: ...
-    def on_closed(self, connection: Connection) -> None: ...
-    def on_foreign_bytes(self, connection: Connection, error: InvalidFrameError) -> None: ...
-    def mark_dirty(self, connection: Connection) -> None: ...
-    def end_turn(self, connection: Connection) -> None: ...
+    def hold_built(self, change_bytes: int) -> None: ...
+    def may_buffer(self, connection: ClientConnection, more_bytes: int) -> bool: ...
+    def hold_frame(self, connection: ClientConnection, change_bytes: int) -> None: ...
+    def hold_replies(self, change_bytes: int) -> None: ...
+    def on_frame(self, connection: ClientConnection, frame: memoryview, /) -> None: ...
+    def on_closed(self, connection: ClientConnection) -> None: ...
+    def on_foreign_bytes(self, connection: ClientConnection, error: InvalidFrameError) -> None: ...
+    def mark_dirty(self, connection: ClientConnection) -> None: ...
+    def end_turn(self, connection: ClientConnection) -> None: ...
 
 
-class Connection:
+class ClientConnection:
     """A client's socket and the requests it has in flight."""
 
     __slots__ = (
         "__weakref__",
+        "_buffer_bytes",
         "_closing",
         "_filled",
         "_frame_started",
         "_held",
         "_host",
+        "_muted",
         "_out",
         "_parked",
         "_partial",
+        "_pending_bytes",
+        "_pending_seen",
         "_read_wants_write",
         "_reading",
+        "_starves",
         "_tls",
         "_turning",
         "_waiting",
@@ -157,7 +196,7 @@ class Connection:
         # How dispatch recognises the next produce request, and what may answer it here and now.
         self.produces: Any = None
         self.at_once: Callable[[memoryview, int, int], tuple[int, list[bytes]]] | None = None
-        self.client_software = ("", "")
+        self.client_software: tuple[str, str] = ("", "")
         self.is_closed = False
         self.accepted_at = self.last_active = self.last_write_progress = monotonic()
         self._tls = isinstance(sock, ssl.SSLSocket)
@@ -165,11 +204,18 @@ class Connection:
         self._out = Outbox(sock)
         self._partial: bytearray | None = None
         self._filled = 0
+        # What the budget was told: of the unfinished frame, and of replies that wait.
+        self._buffer_bytes = 0
+        self._pending_bytes = self._pending_seen = 0
         self._frame_started = 0.0
         self._reading = False
         self._writing = False
         self._parked = False
+        # No memory for more of a frame: nothing is read until the host feeds it.
+        self._starves = False
         self._held = False
+        # Over its quota: nothing is read until its time is over.
+        self._muted = False
         self._closing = False
         self._read_wants_write = False
         # Among those that are flushed at the end of this turn of the loop.
@@ -177,7 +223,7 @@ class Connection:
         self._turning = False
 
     def __repr__(self) -> str:
-        return f"<Connection {self.peer_host}:{self.peer_port}>"
+        return f"<ClientConnection {self.peer_host}:{self.peer_port}>"
 
     # --- life -----------------------------------------------------------------------------
 
@@ -194,21 +240,47 @@ class Connection:
         self._out.clear()
         waiting, self._waiting = self._waiting, deque()
         for exchange in waiting:
-            self._host.give_back(exchange.size_bytes)
-            for part in exchange.parts or ():
-                release(part)
-            if exchange.wake is not None:
-                exchange.wake()
+            self._drop(exchange)
         self._partial = None
+        self._charge_buffer(0)
+        self._charge_replies(0)
         self.sock.close()
         self._host.on_closed(self)
 
+    def _give_back(self, exchange: Exchange) -> None:
+        if exchange.built_bytes:
+            self._host.hold_built(-exchange.built_bytes)
+            exchange.built_bytes = 0
+        self._host.give_back(exchange.size_bytes)
+
+    def _drop(self, exchange: Exchange) -> None:
+        self._give_back(exchange)
+        for part in exchange.parts or ():
+            release(part)
+        if exchange.wake is not None:
+            exchange.wake()
+
+    def cut(self) -> None:
+        """Close because of a bug of ours: who is cut off asks again, who is forgotten waits."""
+        self._host.counters.errors["not answered"] += 1
+        self.close()
+
     def close_when_flushed(self) -> None:
-        """Read no more; close as soon as everything queued is out."""
+        """Read no more; close as soon as everything that was asked is answered and out."""
+        if self.is_closed:
+            return
         self._pause_reading()
         self._closing = True
         if not self._out and not self._waiting:
             self.close()
+
+    def refuse(self, exchange: Exchange) -> None:
+        """Give no answer to this and what came after it; close behind the answers before it."""
+        refused = None
+        while refused is not exchange and self._waiting:
+            refused = self._waiting.pop()
+            self._drop(refused)
+        self.close_when_flushed()
 
     # --- deadlines, looked at once a second by the server ------------------------------------
 
@@ -221,7 +293,7 @@ class Connection:
         return now - self._frame_started if self._partial is not None and self._reading else 0.0
 
     def idle_for(self, now: float) -> float:
-        return 0.0 if self._waiting or self._out else now - self.last_active
+        return 0.0 if self._waiting or self._out or self._muted else now - self.last_active
 
     @property
     def loop(self) -> AbstractEventLoop:
@@ -240,22 +312,25 @@ class Connection:
     def resume_reading(self) -> None:
         if not (self._reading or self.is_closed or self._parked or self._closing):
             self._reading = True
-            self._host.loop.add_reader(self.fd, self._on_readable)
+            self._host.loop.add_reader(self.fd, self.on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._host.loop.remove_reader(self.fd)
 
-    def _on_readable(self) -> None:
+    def on_readable(self) -> None:
         self._turning = True
         try:
             self._read_turn()
         except InvalidFrameError as error:
             self._host.on_foreign_bytes(self, error)
-            self.close()
+            self.close_when_flushed()
         except (ConnectionError, ssl.SSLError, OSError):
             self.close()
+        except Exception:
+            logger.exception("closed %s: a request cannot be served", self.peer_host)
+            self.cut()
         self._turning = False
         if not self.is_closed:
             self._host.end_turn(self)
@@ -270,7 +345,12 @@ class Connection:
                     received = self.sock.recv_into(host.scratch)
                 else:
                     if self._filled == len(partial):
-                        partial = self._grow()
+                        larger = self._grow(partial)
+                        if larger is None:
+                            self._starves = True
+                            self._park(only_for_this_turn=False)
+                            break
+                        partial = larger
                     room = len(partial) - self._filled
                     received = self.sock.recv_into(memoryview(partial)[self._filled :])
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError):
@@ -295,23 +375,40 @@ class Connection:
             if not self._tls and self._partial is None:
                 break
 
-    def _grow(self) -> bytearray:
-        """More room for the unfinished frame: double what has really arrived."""
-        assert self._partial is not None
-        wanted = 4 + _LENGTH.unpack_from(self._partial)[0] if self._filled >= 4 else 4
-        larger = bytearray(min(max(2 * self._filled, 64 << 10), max(wanted, self._filled + 4096)))
-        larger[: self._filled] = memoryview(self._partial)[: self._filled]
+    def _grow(self, partial: bytearray) -> bytearray | None:
+        """More room for the unfinished frame; None if there is no memory for it now."""
+        filled = self._filled
+        size = _buffer_size(filled, _LENGTH.unpack_from(partial)[0] if filled >= 4 else 0)
+        if not self._host.may_buffer(self, size - len(partial)):
+            return None
+        larger = self._buffer(size)
+        larger[:filled] = memoryview(partial)[:filled]
         self._partial = larger
+        self._charge_buffer(len(larger))
         return larger
+
+    def _buffer(self, size_bytes: int) -> bytearray:
+        spare = self._host.spare_buffers
+        if size_bytes == _STANDARD_BUFFER_BYTES and spare:
+            return spare.pop()
+        return bytearray(size_bytes)
+
+    def _charge_buffer(self, size_bytes: int) -> None:
+        if size_bytes != self._buffer_bytes:
+            self._host.hold_frame(self, size_bytes - self._buffer_bytes)
+            self._buffer_bytes = size_bytes
 
     def _scan_partial(self) -> None:
         partial = self._partial
         assert partial is not None
         self._partial = None
         self._scan(memoryview(partial), self._filled)
+        left: bytearray | None = self._partial
+        if left is None:
+            self._charge_buffer(0)
         spare = self._host.spare_buffers
-        is_standard = len(partial) == _FIRST_FRAME_BUFFER_BYTES
-        if is_standard and self._partial is not partial and len(spare) < 8:
+        is_standard = len(partial) == _STANDARD_BUFFER_BYTES
+        if is_standard and left is not partial and len(spare) < 8:
             spare.append(partial)
 
     def _scan(self, data: memoryview, end: int) -> None:
@@ -319,6 +416,8 @@ class Connection:
         host, out, waiting = self._host, self._out, self._waiting
         at_once = self.at_once
         position = frames = 0
+        began = 0.0
+        full = min(host.out_pending_max_bytes, out.size_bytes + _REPLY_BYTES_PER_TURN)
         while end - position >= 4:
             size = _LENGTH.unpack_from(data, position)[0]
             if not 0 < size <= self.frame_limit:
@@ -331,10 +430,11 @@ class Connection:
             if (
                 frames > _FRAMES_PER_TURN
                 or self._held
+                or self._muted
                 or len(waiting) >= host.in_flight_requests_max
-                or out.size_bytes > host.out_pending_max_bytes
+                or out.size_bytes > full
             ):
-                self._park(frames > _FRAMES_PER_TURN)
+                self._park(frames > _FRAMES_PER_TURN or out.size_bytes > full)
                 break
             # What is answered at once is never in flight.
             if at_once is not None and not waiting:
@@ -347,12 +447,16 @@ class Connection:
                     continue
                 at_once = None  # different requests come next: look no further for this time
             if host.take(self, size):
+                if began == 0.0:
+                    began = monotonic()
                 host.on_frame(self, data[start : start + size])
+                if monotonic() - began > _TURN_SECONDS:
+                    frames = _FRAMES_PER_TURN  # it was a long one: the others are next
             else:
                 self._park(only_for_this_turn=False)
                 break
             position = start + size
-            if self.is_closed:
+            if self.is_closed or self._closing:
                 return
         if position < end:
             self._keep(data, position, end)
@@ -365,15 +469,14 @@ class Connection:
             self._partial = whole
             return
         self._frame_started = monotonic()
-        wanted = 4 + _LENGTH.unpack_from(data, position)[0] if left >= 4 else 4
-        if left < wanted <= _FIRST_FRAME_BUFFER_BYTES and wanted > 64 << 10:
-            spare = self._host.spare_buffers
-            buffer = spare.pop() if spare else bytearray(_FIRST_FRAME_BUFFER_BYTES)
-        else:
-            buffer = bytearray(max(left, min(wanted, 2 * left)))
+        size = _buffer_size(left, _LENGTH.unpack_from(data, position)[0] if left >= 4 else 0)
+        if size > left and not self._host.may_buffer(self, size - self._buffer_bytes):
+            size = left  # it has arrived, and so it is kept; for more it waits
+        buffer = self._buffer(size)
         buffer[:left] = data[position:end]
         self._partial = buffer
         self._filled = left
+        self._charge_buffer(size)
 
     def _park(self, only_for_this_turn: bool) -> None:
         """Whole frames wait in ``_partial``: come back when there is room for them."""
@@ -388,27 +491,38 @@ class Connection:
             return
         if (
             self._held
+            or self._muted
+            or self._starves
             or len(self._waiting) >= self._host.in_flight_requests_max
             or self._out.size_bytes > self._host.out_pending_max_bytes
         ):
             return
         self._parked = False
+        # While it was not read from, it could not go on with its frame.
+        self._frame_started = monotonic()
         self.resume_reading()
         try:
             if self._partial is not None:
                 self._scan_partial()
         except InvalidFrameError as error:
             self._host.on_foreign_bytes(self, error)
-            self.close()
-            return
+            self.close_when_flushed()
+        except Exception:
+            logger.exception("closed %s: a request cannot be served", self.peer_host)
+            self.cut()
         if isinstance(self.sock, ssl.SSLSocket) and self._reading and self.sock.pending():
             self._host.loop.call_soon(self._read_on)  # no event announces what is decrypted
         if self._out and not self._writing:
             self.flush()
 
+    def feed(self) -> None:
+        """Memory was given back: try again what there was none for."""
+        self._starves = False
+        self.unpark()
+
     def _read_on(self) -> None:
         if self._reading:
-            self._on_readable()
+            self.on_readable()
 
     def hold(self) -> None:
         """Begin no further request: one of this client goes on later, and it comes first."""
@@ -418,6 +532,20 @@ class Connection:
         self._held = False
         if self._parked:
             self._host.loop.call_soon(self.unpark)
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for so long; what was asked before is still answered."""
+        if self.is_closed or self._muted:
+            return
+        self._muted = True
+        self._park(only_for_this_turn=False)
+        self._host.loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = False
+        if not self.is_closed:
+            self.last_active = monotonic()
+            self.unpark()
 
     # --- replies ------------------------------------------------------------------------------
 
@@ -430,24 +558,26 @@ class Connection:
                 head.wake()
         waiting.append(exchange)
 
-    def unexpect(self, exchange: Exchange) -> None:
-        """Take back what was expected last."""
-        assert self._waiting[-1] is exchange
-        self._waiting.pop()
+    def waits_behind(self, exchange: Exchange) -> bool:
+        """Whether a reply cannot leave yet, because one before it is not there."""
+        waiting = self._waiting
+        return bool(waiting) and waiting[0] is not exchange
 
     def _deliver(self) -> None:
         if self.is_closed:
             return
-        waiting = self._waiting
+        waiting, timings = self._waiting, self._host.timings
         moved = False
         while waiting and (parts := waiting[0].parts) is not None:
             exchange = waiting.popleft()
-            self._host.give_back(exchange.size_bytes)
+            self._give_back(exchange)
+            if timings is not None:
+                timings.answered(exchange)
             if parts:
                 self._out.put(parts)
                 moved = True
         # Within its own turn a connection flushes at the end of it anyway.
-        if not self.is_dirty and not self._turning and (moved or self._parked):
+        if not self.is_dirty and not self._turning and (moved or self._parked or self._closing):
             self._host.mark_dirty(self)
 
     def after_batch(self) -> None:
@@ -455,7 +585,9 @@ class Connection:
         self.is_dirty = False
         if self.is_closed:
             return
-        if self._out and not self._writing:
+        if self._writing:
+            self._count_replies()
+        elif self._out:
             self.flush()
         if self._parked and not self.is_closed:
             self.unpark()
@@ -476,15 +608,29 @@ class Connection:
             self._host.counters.sent_bytes += sent
         if done:
             self._stop_writing()
+            if self._pending_seen:
+                self._charge_replies(0)
             if self._read_wants_write:
                 self._read_wants_write = False
-                self._on_readable()
+                self.on_readable()
             elif self._closing and not self._waiting:
                 self.close()
             elif self._parked and not self.is_dirty:
                 self.unpark()
         else:
             self._start_writing()
+            self._count_replies()
+
+    def _count_replies(self) -> None:
+        """Tell the budget what waits for a client that does not take it."""
+        if abs(self._out.size_bytes - self._pending_seen) > _REPLIES_COUNTED_BYTES:
+            self._charge_replies(self._out.memory_bytes)
+
+    def _charge_replies(self, size_bytes: int) -> None:
+        self._pending_seen = self._out.size_bytes
+        if size_bytes != self._pending_bytes:
+            self._host.hold_replies(size_bytes - self._pending_bytes)
+            self._pending_bytes = size_bytes
 
     def _start_writing(self) -> None:
         if not self._writing and not self.is_closed:
@@ -496,3 +642,13 @@ class Connection:
         if self._writing:
             self._writing = False
             self._host.loop.remove_writer(self.fd)
+
+
+def _buffer_size(arrived: int, announced: int) -> int:
+    """For a frame of which so many bytes are there; of ``announced`` 0 nothing is known yet."""
+    wanted = max(4 + announced, _SMALL_BUFFER_BYTES)
+    size = max(arrived, min(wanted, _GROWTH * arrived))
+    # Most large frames are below a mebibyte: they take turns with a few buffers.
+    if 64 << 10 < size <= _STANDARD_BUFFER_BYTES and arrived < wanted <= _GROWTH * arrived:
+        return _STANDARD_BUFFER_BYTES
+    return max(size, _SMALL_BUFFER_BYTES)

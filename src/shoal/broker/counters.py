@@ -16,7 +16,7 @@ STALL_SECONDS: Final = 0.050
 _PROBE_SECONDS: Final = 0.050
 _COMPLAINT_INTERVAL_MS: Final = 10_000
 # Upper edges of the histogram of loop lag, in seconds.
-_EDGES: Final = (0.001, 0.002, 0.005, 0.010, 0.020, 0.050, 0.100, 0.250, 1.0, float("inf"))
+LAG_EDGES: Final = (0.001, 0.002, 0.005, 0.010, 0.020, 0.050, 0.100, 0.250, 1.0, float("inf"))
 
 
 class Counters:
@@ -26,18 +26,24 @@ class Counters:
         self.requests: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        # Behind the end of requests, by API: ignored, but a sign of a client that counts wrongly.
+        self.surplus_bytes: Counter[str] = Counter()
         self.slowest_seconds: dict[str, float] = {}
         self.stalls: Counter[str] = Counter()
         self.slices: Counter[str] = Counter()
         self.connections_accepted = 0
         self.connections_open = 0
+        self.denied = 0
+        self.throttled = 0
+        self.throttled_seconds = 0.0
         self.received_bytes = 0
         self.sent_bytes = 0
         self.records_bytes_appended = 0
         self.batches_appended = 0
         self.fetches_waiting = 0
-        self.lag_counts = [0] * len(_EDGES)
+        self.lag_counts = [0] * len(LAG_EDGES)
         self.lag_max_seconds = 0.0
+        self.lag_total_seconds = 0.0
         self._next_complaint_ms = 0
 
     def may_complain(self, now_ms: int) -> bool:
@@ -64,7 +70,8 @@ class Counters:
 
     def lagged(self, seconds: float) -> None:
         self.lag_max_seconds = max(self.lag_max_seconds, seconds)
-        for index, edge in enumerate(_EDGES):
+        self.lag_total_seconds += seconds
+        for index, edge in enumerate(LAG_EDGES):
             if seconds <= edge:
                 self.lag_counts[index] += 1
                 return
@@ -75,7 +82,7 @@ class Counters:
         if not total:
             return 0.0
         seen = 0
-        for edge, count in zip(_EDGES, self.lag_counts, strict=True):
+        for edge, count in zip(LAG_EDGES, self.lag_counts, strict=True):
             seen += count
             if seen >= quantile * total:
                 return min(edge, self.lag_max_seconds)
@@ -87,6 +94,10 @@ class Counters:
             "requests": dict(self.requests),
             "errors": dict(self.errors),
             "refused": dict(self.refused),
+            "surplus_bytes": dict(self.surplus_bytes),
+            "denied": self.denied,
+            "throttled": self.throttled,
+            "throttled_seconds": round(self.throttled_seconds, 3),
             "slowest_request_ms": {k: round(v * 1e3, 3) for k, v in self.slowest_seconds.items()},
             "stalls_over_50_ms": dict(self.stalls),
             "slices": dict(self.slices),

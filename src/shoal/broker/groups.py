@@ -1,31 +1,46 @@
-"""The shell around the group coordinators: one per partition of ``__consumer_offsets``.
+"""The group coordinators of this broker: one per partition of ``__consumer_offsets``.
 
-Rule: a coordinator decides; this file appends what it decided, lets it replay that, and sends
-its replies in order once everything appended before them is stored. It reads the clock and sets
-the timers, and it knows nothing about groups.
+Rule: how a coordinator is run is in ``coordinator_runtime.py``; here stands what its log holds,
+and what the broker's other parts tell all of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import Any, Protocol
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
+from shoal.assign.server import SERVER_ASSIGNORS
+from shoal.broker.broker_configs import ASSIGNOR, WEIGHTS, weights_of
+from shoal.broker.catalogue import OFFSETS_TOPIC, Catalogue, Topic
 from shoal.broker.config import GroupSettings
+from shoal.broker.connection import ClientConnection
+from shoal.broker.coordinator_runtime import CoordinatorRuntime, Coordinators, RuntimeParts, Ticket
+from shoal.broker.internal_log import walk
 from shoal.broker.partitions import Partition
 from shoal.errors import CorruptDataError, ErrorCode
-from shoal.group.config import GroupConfig
-from shoal.group.coordinator import Coordinator, partition_for
-from shoal.group.decision import Decision, Reply
-from shoal.group.journal import TransactionMarker, encode
-from shoal.group.loading import Loader
-from shoal.group.refusals import refusal, refuse, response_error
-from shoal.log.durability import Syncer
-from shoal.log.results import Origin
+from shoal.group.coordinator.cluster_image import NO_OVERRIDES, ClusterImage, ImageTopic
+from shoal.group.coordinator.config import (
+    ConsumerGroupConfig,
+    CoordinatorAssignor,
+    GroupConfig,
+    MigrationPolicy,
+    OutsideAssignor,
+)
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.coordinator.decision import EventKind, GroupEvent
+from shoal.group.coordinator.journal import (
+    JournalRecord,
+    TransactionMarker,
+    encode,
+    producer_of,
+)
+from shoal.group.coordinator.journal_loading import Loader
+from shoal.group.coordinator.offset_store import OffsetStore
+from shoal.group.coordinator.refusals import refusal
+from shoal.group.coordinator.target_orders import TargetAnswer, TargetOrder
 from shoal.records.batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -34,187 +49,99 @@ from shoal.records.batch import (
     iter_headers,
     read_header,
 )
-from shoal.records.markers import is_abort_marker
+from shoal.records.markers import encode_marker, is_abort_marker
 from shoal.records.objects import decode_records
+from shoal.types import TopicPartition
+
+if TYPE_CHECKING:
+    from shoal.broker.assignor_orders import AssignorOrders
+    from shoal.broker.assignor_process import AssignorProcess
+    from shoal.broker.rebalance_counts import RebalanceCounts
 
 logger = logging.getLogger("shoal.broker.groups")
 
-# As much as is decoded in one go, without a look at each batch.
-_LOAD_BYTES = 256 << 10
-_RETRY_LOAD_SECONDS = 1.0
-_REPLIES_AT_ONCE = 200
 _TOMBSTONES_AT_ONCE = 200
+# States in which a group of the consumer protocol has nothing more to hand over.
+_SETTLED = frozenset({"Stable", "Empty", "Dead"})
 # Of a batch's header. A journal may consist of a million batches of one commit each.
 _SIZE_AND_ATTRIBUTES = Struct(">8x i 9x h")
 # The bits of a transaction and of its end.
 _OF_TRANSACTIONS = 0x30
 
-
-class Ticket(Protocol):
-    """Where a reply goes: a call, or somebody who gathers the replies of several shards."""
-
-    def reply(self, response: Any) -> None: ...
+GroupRuntime = CoordinatorRuntime[Coordinator, JournalRecord, GroupEvent]
 
 
-class Shard:
-    """One partition of the offsets topic: its log and its coordinator."""
+class OffsetsTopicFormat:
+    """``__consumer_offsets``: what its batches hold, and the coordinators they make."""
 
     def __init__(
         self,
-        number: int,
-        partition: Partition,
         config: GroupConfig,
-        syncer: Syncer,
-        now_ms: Callable[[], int],
-        reopen: Callable[[Partition], Partition],
-        loop: asyncio.AbstractEventLoop,
-        arm: Callable[[Shard], None],
+        image: ClusterImage,
+        assignors: AssignorOrders | None,
+        new_id: Callable[[], str],
     ) -> None:
-        self.number = number
-        self.partition = partition
         self._config = config
-        self._syncer = syncer
-        self._now_ms = now_ms
-        self._reopen = reopen
-        self._loop = loop
-        self._arm = arm
-        self._failed = False
-        self.coordinator = self._new_coordinator()
+        self._image = image
+        self._assignors = assignors
+        self._new_id = new_id
+        self.rebalances: RebalanceCounts | None = None
 
-    def _new_coordinator(self) -> Coordinator:
-        return Coordinator(self._config, new_id=lambda: str(uuid4()), partition=self.number)
-
-    def load(self) -> None:
-        """Replay the log and begin to serve."""
-        _replay(self.partition, Loader(self.coordinator.replay))
-        self._settle(self.coordinator.loaded(self._now_ms()))
-
-    def handle(
-        self, request: Any, *, version: int, client: tuple[str | None, str], ticket: Ticket
-    ) -> None:
-        self._settle(
-            self.coordinator.handle(
-                request,
-                version=version,
-                client_id=client[0],
-                client_host=client[1],
-                ticket=ticket,
-                now_ms=self._now_ms(),
-            )
+    def new_machine(self, number: int) -> Coordinator:
+        return Coordinator(
+            self._config,
+            new_id=self._new_id,
+            partition=number,
+            image=self._image,
+            assignors=self._assignors,
         )
 
-    def tick(self, now_ms: int) -> None:
-        """Everything that is due, one journal at a time."""
-        while (deadline := self.coordinator.next_deadline()) is not None and deadline <= now_ms:
-            self._settle(self.coordinator.tick(now_ms))
+    def batch(self, records: Sequence[JournalRecord], now_ms: int) -> bytes:
+        first = records[0]
+        if isinstance(first, TransactionMarker):
+            assert len(records) == 1
+            return encode_marker(
+                commit=first.commit,
+                producer_id=first.producer_id,
+                producer_epoch=first.producer_epoch,
+                timestamp_ms=now_ms,
+            )
+        producer = producer_of(records)
+        return encode_batch(
+            [(key, value, (), now_ms) for key, value in map(encode, records)],
+            producer_id=-1 if producer is None else producer[0],
+            producer_epoch=-1 if producer is None else producer[1],
+            is_transactional=producer is not None,
+        )
 
-    def topics_deleted(self, names: set[str]) -> Iterator[None]:
-        """Forget positions in them; pauses after each group, and within one that has many."""
-        for group_id in self.coordinator.groups_with_offsets():
-            left = True
-            while left:
-                decision = self.coordinator.topics_deleted(
-                    names, self._now_ms(), group_id=group_id, limit=_TOMBSTONES_AT_ONCE
-                )
-                before = self.partition.log.end_offset
-                self._settle(decision)
-                # What cannot be written now is forgotten when it is loaded again, or expires.
-                is_written = self.partition.log.end_offset > before
-                left = is_written and len(decision.journal) == _TOMBSTONES_AT_ONCE
-                yield
+    def load(self, partition: Partition, machine: Coordinator) -> None:
+        loader = Loader(machine.replay)
+        walk(partition, lambda data: _feed(loader, data))
+        loader.flush()
 
-    def _settle(self, decision: Decision) -> None:
-        if decision.journal:
-            decision = self._append(decision)
-        for event in decision.events:
-            logger.info(
-                "group %s generation %d: %s (%s)%s",
+    def refusal(self, request: Any, error: ErrorCode, version: int) -> Any:
+        return refusal(request, error, version)
+
+    def tell(self, events: Sequence[GroupEvent]) -> None:
+        if self.rebalances is not None:
+            self.rebalances.told(events)
+        for event in events:
+            # Clients choose ids and causes: as they are, they could write lines of their own.
+            level = logging.WARNING if event.kind is EventKind.ASSIGNOR_FAILED else logging.INFO
+            logger.log(
+                level,
+                "group %r generation %d: %s (%s)%s",
                 event.group_id,
                 event.generation,
                 event.kind.value,
-                event.cause,
-                f" {event.member_id}" if event.member_id else "",
+                _printable(event.cause),
+                f" {event.member_id!r}" if event.member_id else "",
             )
-        if decision.replies:
-            self._send_when_stored(decision.replies)
-
-    def _append(self, decision: Decision) -> Decision:
-        now_ms = self._now_ms()
-        batch = encode_batch(
-            [(key, value, (), now_ms) for key, value in map(encode, decision.journal)]
-        )
-        result = self.partition.append(bytearray(batch), now_ms, origin=Origin.BROKER)
-        if result.error is not ErrorCode.NONE:
-            logger.error("cannot write to %s: %s", self.partition.topic_partition, result.detail)
-            if self.partition.log.fenced is not None:
-                # It takes nothing more until it is opened anew.
-                self._loop.call_soon(self._fail)
-            return self.coordinator.append_failed(decision, result.error, now_ms)
-        self.coordinator.replay_all(decision.journal, result.base_offset)
-        return decision
-
-    def _send_when_stored(self, replies: tuple[Reply, ...]) -> None:
-        log = self.partition.log
-        if log.high_watermark >= log.end_offset and log.fenced is None:
-            self._send(replies)
-            return
-
-        def stored(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                self._send(replies)
-                return
-            answer = response_error(error)
-            for reply in replies:
-                reply.ticket.reply(refuse(reply.response, answer))
-            self._fail()
-
-        self._syncer.register(log, log.end_offset, stored)
-
-    def _send(self, replies: tuple[Reply, ...]) -> None:
-        """Everybody's reply to a rebalance may be thousands: others have a turn between them."""
-        for reply in replies[:_REPLIES_AT_ONCE]:
-            reply.ticket.reply(reply.response)
-        if len(replies) > _REPLIES_AT_ONCE:
-            self._loop.call_soon(self._send, replies[_REPLIES_AT_ONCE:])
-
-    def _fail(self) -> None:
-        """A record is not stored after all: memory is ahead of the disk, so start over."""
-        if self._failed:
-            return
-        self._failed = True
-        decision = self.coordinator.unload(self._now_ms())
-        for reply in decision.replies:
-            reply.ticket.reply(reply.response)
-        self._loop.call_later(_RETRY_LOAD_SECONDS, self._load_again)
-
-    def _load_again(self) -> None:
-        try:
-            self.partition = self._reopen(self.partition)
-        except OSError as error:
-            logger.error("cannot open %s again: %s", self.partition.topic_partition, error)
-            self._loop.call_later(_RETRY_LOAD_SECONDS, self._load_again)
-            return
-        self.coordinator = self._new_coordinator()
-        self.load()
-        self._failed = False
-        self._arm(self)  # nobody may ever ask again, and members must still expire
 
 
-def _replay(partition: Partition, loader: Loader) -> None:
-    log = partition.log
-    offset = log.start_offset
-    while offset < log.high_watermark:
-        found = log.read(offset, _LOAD_BYTES)
-        if found.error is ErrorCode.NONE and found.size:
-            offset = _feed(loader, found.read_bytes())
-            continue
-        logger.error("%s cannot be read at offset %d", partition.topic_partition, offset)
-        # What comes behind a damaged place is newer: without it groups would go back.
-        behind = [bad.end_offset for bad in log.state.corrupt if bad.start_offset <= offset]
-        if max(behind, default=0) <= offset:
-            break
-        offset = max(behind)
-    loader.flush()
+def _printable(text: str) -> str:
+    """Without line ends and terminal controls; the rest stays as it is."""
+    return repr(text)[1:-1]
 
 
 def _feed(loader: Loader, data: bytes) -> int:
@@ -255,124 +182,166 @@ def _overview(data: bytes) -> tuple[int, int]:
     return attributes, last
 
 
-class Groups:
-    """Every coordinator of this broker, and the timer that wakes them."""
+# The numbers of ``GroupOverrides`` as they are called when they are set on a group.
+_OVERRIDES = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+
+
+def _assignor(name: str, process: AssignorProcess | None) -> CoordinatorAssignor:
+    return OutsideAssignor(name) if process is not None else SERVER_ASSIGNORS[name]()
+
+
+def _image_topic(topic: Topic) -> ImageTopic:
+    return ImageTopic(topic.name, topic.id, topic.partition_count)
+
+
+class Groups(Coordinators[Coordinator, JournalRecord, GroupEvent]):
+    """Every group coordinator of this broker."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         settings: GroupSettings,
+        around: RuntimeParts,
+        catalogue: Catalogue,
         *,
         open_partition: Callable[[int], Partition | ErrorCode],
-        syncer: Syncer,
-        now_ms: Callable[[], int],
-        reopen: Callable[[Partition], Partition],
+        assignors: Mapping[str, AssignorProcess | None],
+        orders: AssignorOrders | None,
+        new_id: Callable[[], str],
+        rebalances: RebalanceCounts | None = None,
     ) -> None:
-        self._loop = loop
-        self._shard_count = settings.offsets_partitions
-        self._open_partition = open_partition
-        self._syncer = syncer
-        self._now_ms = now_ms
-        self._reopen = reopen
-        self._config = GroupConfig(
+        """``rebalances`` is told of every one, if there is somebody to show them."""
+        self._catalogue = catalogue
+        self.rebalances = rebalances
+        # Versions are moments, so that they go on growing after a restart.
+        self._image = ClusterImage(map(_image_topic, catalogue), version=around.now_ms())
+        for group_id in catalogue.group_configs:
+            self._override(group_id)
+        config = GroupConfig(
             group_min_session_timeout_ms=settings.min_session_timeout_ms,
             group_max_session_timeout_ms=settings.max_session_timeout_ms,
             group_initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms,
             group_max_size=settings.max_size,
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_minutes=settings.offsets_retention_minutes,
+            dead_connection_grace_ms=settings.dead_connection_grace_ms or None,
+            consumer=ConsumerGroupConfig(
+                session_timeout_ms=settings.consumer_session_timeout_ms,
+                min_session_timeout_ms=settings.consumer_min_session_timeout_ms,
+                max_session_timeout_ms=settings.consumer_max_session_timeout_ms,
+                heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms or None,
+                min_heartbeat_interval_ms=settings.consumer_min_heartbeat_interval_ms,
+                max_heartbeat_interval_ms=settings.consumer_max_heartbeat_interval_ms,
+                assignment_interval_ms=settings.consumer_assignment_interval_ms,
+                max_size=settings.consumer_max_size,
+                migration_policy=MigrationPolicy(settings.consumer_migration_policy),
+                assignors=tuple(map(_assignor, assignors, assignors.values())),
+            ),
         )
-        self.shards: dict[int, Shard] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_ms: int | None = None
+        journal_format = OffsetsTopicFormat(config, self._image, orders, new_id)
+        journal_format.rebalances = rebalances
+        super().__init__(
+            journal_format,
+            around,
+            count=settings.offsets_partitions,
+            open_partition=open_partition,
+        )
+
+    def asked(
+        self, key: str, runtime: CoordinatorRuntime[Coordinator, JournalRecord, GroupEvent]
+    ) -> None:
+        counts = self.rebalances
+        if counts is not None and key in counts.unsettled:
+            group = runtime.machine.group(key)
+            if group is None or group.state_name in _SETTLED:
+                counts.settled(key)
+
+    def target_answered(self, order: TargetOrder, answered: TargetAnswer) -> None:
+        """An assignor is done with an order."""
+        runtime = self.runtimes.get(self.number_of(order.group_id))
+        if runtime is not None:
+            runtime.settle(runtime.machine.target_answered(order, answered, self.now_ms()))
+            self.arm(runtime)
+
+    def offsets_of(self, group_id: str) -> OffsetStore | None:
+        """What groups of the same partition have committed."""
+        runtime = self.runtimes.get(self.number_of(group_id))
+        return runtime.machine.offsets if runtime is not None else None
+
+    def partition_of(self, group_id: str) -> TopicPartition:
+        """Where a group's offsets are."""
+        return TopicPartition(OFFSETS_TOPIC, self.number_of(group_id))
+
+    def end_transaction(
+        self, number: int, producer_id: int, epoch: int, *, commit: bool, ticket: Ticket
+    ) -> None:
+        """Its commits in one partition count from now on, or are forgotten; then tell the ticket.
+
+        What it is told is an ``ErrorCode``, when the marker is stored.
+        """
+        runtime = self.runtime(number)
+        if isinstance(runtime, ErrorCode):
+            ticket.reply(runtime)
+            return
+        runtime.settle(
+            runtime.machine.end_transaction(
+                producer_id, epoch, commit=commit, now_ms=self.now_ms(), ticket=ticket
+            )
+        )
+        self.arm(runtime)
 
     @property
-    def count(self) -> int:
-        return sum(len(shard.coordinator.groups) for shard in self.shards.values())
+    def group_count(self) -> int:
+        return sum(len(each.machine.groups) for each in self.runtimes.values())
 
-    def load(self, numbers: Iterable[int]) -> None:
-        """Load the shards whose partitions hold something."""
-        for number in numbers:
-            self._shard(number)
+    def connection_closed(self, connection: ClientConnection) -> None:
+        """Members that were heard on it have a moment to come on another one."""
+        for runtime in self.runtimes.values():
+            runtime.machine.connection_closed(connection)
+            self.arm(runtime)
 
-    def shard_of(self, group_id: str) -> Shard | ErrorCode:
-        return self._shard(partition_for(group_id, self._shard_count))
+    def topic_changed(self, name: str, now_ms: int) -> None:
+        """It was created, has more partitions, or is gone."""
+        topic = self._catalogue.get(name)
+        if topic is not None:
+            self._image.put(_image_topic(topic), version=now_ms)
+        elif self._image.topic(name) is not None:
+            self._image.remove(name, version=now_ms)
+        for runtime in self.runtimes.values():
+            runtime.machine.topics_changed([name])
 
-    def _shard(self, number: int) -> Shard | ErrorCode:
-        found = self.shards.get(number)
-        if found is not None:
-            return found
-        partition = self._open_partition(number)
-        if isinstance(partition, ErrorCode):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        shard = Shard(
-            number,
-            partition,
-            self._config,
-            self._syncer,
-            self._now_ms,
-            self._reopen,
-            self._loop,
-            self._arm,
+    def settings_changed(self, group_id: str) -> None:
+        """Members learn of it with the answers to their next heartbeats."""
+        self._image.overrides.pop(group_id, None)
+        if group_id in self._catalogue.group_configs:
+            self._override(group_id)
+        runtime = self.runtimes.get(self.number_of(group_id))
+        if runtime is not None:
+            runtime.machine.settings_changed(group_id)
+
+    def _override(self, group_id: str) -> None:
+        configs = self._catalogue.group_configs[group_id]
+        numbers = {
+            name.replace(".", "_"): int(configs[f"consumer.{name}"])
+            for name in _OVERRIDES
+            if f"consumer.{name}" in configs
+        }
+        self._image.overrides[group_id] = NO_OVERRIDES._replace(
+            **numbers,
+            assignor=configs.get(ASSIGNOR),
+            weights=tuple(sorted(weights_of(configs.get(WEIGHTS, "")).items())),
         )
-        self.shards[number] = shard
-        shard.load()
-        self._arm(shard)
-        return shard
 
-    def ask(
-        self,
-        group_id: str,
-        request: Any,
-        *,
-        version: int,
-        client: tuple[str | None, str],
-        ticket: Ticket,
-    ) -> None:
-        """Give a request to the coordinator of its group; the ticket gets the reply."""
-        shard = self.shard_of(group_id)
-        if isinstance(shard, ErrorCode):
-            ticket.reply(refusal(request, shard, version))
-            return
-        shard.handle(request, version=version, client=client, ticket=ticket)
-        self._arm(shard)
-
-    def topics_deleted(self, names: set[str]) -> Iterator[None]:
-        for shard in list(self.shards.values()):
-            yield from shard.topics_deleted(names)
-            self._arm(shard)
-
-    # --- time -----------------------------------------------------------------------------
-
-    def _arm(self, shard: Shard) -> None:
-        deadline = shard.coordinator.next_deadline()
-        if deadline is not None and (self._armed_ms is None or deadline < self._armed_ms):
-            self._set_timer(deadline)
-
-    def _set_timer(self, deadline_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed_ms = deadline_ms
-        delay = max(0, deadline_ms - self._now_ms()) / 1000.0
-        self._timer = self._loop.call_later(delay, self._fire)
-
-    def _fire(self) -> None:
-        self._timer = self._armed_ms = None
-        self.tick(self._now_ms())
-
-    def tick(self, now_ms: int) -> None:
-        """Let every coordinator do what is due, and set the timer for what comes next."""
-        for shard in self.shards.values():
-            shard.tick(now_ms)
-        deadline = self.next_deadline()
-        if deadline is not None:
-            self._set_timer(deadline)
-
-    def next_deadline(self) -> int | None:
-        deadlines = [shard.coordinator.next_deadline() for shard in self.shards.values()]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def topics_deleted(self, names: set[str], now_ms: Callable[[], int]) -> Iterator[None]:
+        """Forget positions in them; pauses after each group, and within one that has many."""
+        for runtime in list(self.runtimes.values()):
+            for group_id in runtime.machine.groups_with_offsets():
+                left = True
+                while left:
+                    decision = runtime.machine.topics_deleted(
+                        names, now_ms(), group_id=group_id, limit=_TOMBSTONES_AT_ONCE
+                    )
+                    # What cannot be written now is forgotten when it is loaded again, or expires.
+                    is_written = runtime.settle(decision)
+                    left = is_written and len(decision.journal) == _TOMBSTONES_AT_ONCE
+                    yield
+            self.arm(runtime)

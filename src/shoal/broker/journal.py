@@ -2,7 +2,7 @@
 
 Rule: a decision is one JSON line with a checksum, appended and synced before it is answered;
 state is whatever replaying the lines gives. A torn last line was never acknowledged and is cut.
-On start the file is rewritten from the state it gave, so it does not grow for ever.
+On start the file is rewritten from the state it gave, so it does not grow forever.
 """
 
 from __future__ import annotations

@@ -91,6 +91,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._parts)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What of it is in memory; the rest is in files."""
+        return sum(len(part) for part in self._parts if isinstance(part, _PART))
+
     def put(self, parts: Sequence[Part | FileRange]) -> None:
         for part in parts:
             self.size_bytes += len(part) if isinstance(part, _PART) else part.size_bytes
@@ -153,7 +158,8 @@ class Outbox:
             if len(parts) == _GATHERED_PARTS:
                 break
         # MSG_MORE keeps a reply's head and the file range behind it in one segment.
-        return socket.socket.sendmsg(self._sock, parts, (), _MSG_MORE if more else 0)
+        flags = _MSG_MORE if more else 0
+        return self._sock.sendmsg(parts, (), flags)  # type: ignore[arg-type]  # TLS goes another way
 
     def _send_tls(self) -> int:
         head = self._parts[0]

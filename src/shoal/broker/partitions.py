@@ -10,15 +10,17 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
+from shoal.broker.catalogue import INTERNAL_TOPICS, Catalogue, Topic
 from shoal.broker.counters import Counters
-from shoal.broker.topics import INTERNAL_TOPICS, Catalogue, Topic
 from shoal.broker.waiting import WaitingRoom
 from shoal.errors import ErrorCode
 from shoal.log.config import LogConfig
 from shoal.log.directory import LogDirectory
 from shoal.log.durability import Syncer
-from shoal.log.partition import PartitionLog
-from shoal.log.results import AppendResult, Origin
+from shoal.log.partition import AppendResult, Origin, PartitionLog
+from shoal.log.validation import Checked, Refusal
+from shoal.records.markers import MARKER_SIZE
+from shoal.records.vetting import Facts
 from shoal.types import TopicPartition
 
 logger = logging.getLogger("shoal.broker.partitions")
@@ -27,15 +29,36 @@ logger = logging.getLogger("shoal.broker.partitions")
 class Partition:
     """A log and what the broker keeps beside it."""
 
-    __slots__ = ("_arrived", "_counters", "_waiting", "log", "topic_partition")
+    __slots__ = (
+        "_arrived",
+        "_counters",
+        "_stable",
+        "_waiting",
+        "appended_batches",
+        "appended_bytes",
+        "end_at_first",
+        "fetched_bytes",
+        "fetches",
+        "log",
+        "refused_batches",
+        "topic_partition",
+    )
 
     def __init__(self, log: PartitionLog, waiting: WaitingRoom, counters: Counters) -> None:
         self.log = log
         self.topic_partition = log.topic_partition
         self._waiting = waiting
         self._counters = counters
+        # Since it was opened.
+        self.appended_bytes = self.appended_batches = self.refused_batches = 0
+        self.fetched_bytes = self.fetches = 0
+        self.end_at_first = log.end_offset
         # Bytes appended that nobody may read yet.
         self._arrived = 0
+        # Where readers of committed records were last told to stop; None: at the end of all that
+        # can be seen.
+        stable = log.last_stable_offset
+        self._stable = stable if stable < log.high_watermark else None
         log.on_advance = self._on_advance
 
     def append(
@@ -44,10 +67,41 @@ class Partition:
         now_ms: int,
         *,
         origin: Origin = Origin.CLIENT,
+        facts: Facts | Refusal | Checked | None = None,
+        transaction_version: int | None = None,
     ) -> AppendResult:
         self._arrived += len(data)
-        result = self.log.append(data, now_ms=now_ms, origin=origin)
-        self._note(data, result, now_ms)
+        result = self.log.append(
+            data,
+            now_ms=now_ms,
+            origin=origin,
+            facts=facts,
+            transaction_version=transaction_version,
+        )
+        self._note(len(data), result, now_ms)
+        return result
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """End a producer's transaction here: ``PartitionLog.append_marker``."""
+        self._arrived += MARKER_SIZE
+        result = self.log.append_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            commit=commit,
+            transaction_version=transaction_version,
+            now_ms=now_ms,
+        )
+        self._note(MARKER_SIZE, result, now_ms)
         return result
 
     def append_run(self, run: Sequence[memoryview], now_ms: int) -> list[AppendResult]:
@@ -55,20 +109,22 @@ class Partition:
         self._arrived += sum(map(len, run))
         results = self.log.append_run(run, now_ms)
         for data, result in zip(run, results, strict=True):
-            self._note(data, result, now_ms)
+            self._note(len(data), result, now_ms)
         return results
 
-    def _note(
-        self, data: bytes | bytearray | memoryview, result: AppendResult, now_ms: int
-    ) -> None:
+    def _note(self, size: int, result: AppendResult, now_ms: int) -> None:
         if result.error is not ErrorCode.NONE or result.duplicate:
-            self._arrived = max(0, self._arrived - len(data))
+            self._arrived = max(0, self._arrived - size)
+            if result.error is not ErrorCode.NONE:
+                self.refused_batches += 1
             failed = result.error is ErrorCode.KAFKA_STORAGE_ERROR
             if failed and self._counters.may_complain(now_ms):
                 logger.error("cannot store records of %s: %s", self.topic_partition, result.detail)
         else:
             self._counters.batches_appended += 1
-            self._counters.records_bytes_appended += len(data)
+            self._counters.records_bytes_appended += size
+            self.appended_bytes += size
+            self.appended_batches += 1
 
     def _on_advance(self, log: PartitionLog) -> None:
         if log.closed:
@@ -78,7 +134,31 @@ class Partition:
             self._waiting.disturb(self.topic_partition)
             return
         arrived, self._arrived = self._arrived, 0
-        self._waiting.arrived(self.topic_partition, arrived)
+        stable = arrived
+        if log.producers.has_undecided or self._stable is not None:
+            stable = self._stable_bytes(arrived)
+        self._waiting.arrived(self.topic_partition, arrived, stable)
+
+    def _stable_bytes(self, arrived: int) -> int:
+        """How many bytes became stable since it was last asked, now that so many are visible."""
+        log, before = self.log, self._stable
+        stable = log.last_stable_offset
+        self._stable = stable if stable < log.high_watermark else None
+        if not self._waiting.awaits_stable(self.topic_partition):
+            return 0  # to look up where bytes lie costs reads, and nobody counts
+        if before is None:
+            if self._stable is None:
+                return arrived
+            unstable = log.size_between(stable, log.high_watermark)
+            return max(0, arrived - unstable)
+        return log.size_between(before, stable) if stable > before else 0
+
+
+def strict_epoch_fault(partition: Partition | None, current_leader_epoch: int) -> ErrorCode:
+    """As ``epoch_fault``, where Kafka takes -1 alone for "I do not know" and not all below zero."""
+    if current_leader_epoch < -1:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return epoch_fault(partition, current_leader_epoch)
 
 
 def epoch_fault(partition: Partition | None, current_leader_epoch: int) -> ErrorCode:
@@ -136,6 +216,10 @@ class Partitions:
         """A partition that was used before; None says nothing."""
         return self._open.get((name, index))
 
+    def all_open(self) -> list[Partition]:
+        """Every partition that was used."""
+        return list(self._open.values())
+
     def find(self, topic: Topic, index: int) -> Partition | ErrorCode | None:
         """The partition, why it cannot be served, or None if nothing was ever written to it.
 
@@ -171,13 +255,18 @@ class Partitions:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return self._adopt(log)
 
+    def config_of(self, topic: Topic, index: int) -> LogConfig:
+        """How a partition's log is kept, or would be."""
+        found = self._open.get((topic.name, index))
+        return found.log.config if found is not None else self._log_config(topic)
+
     def leader_epoch(self, name: str, index: int) -> int:
         """Without making a log: a partition nobody used yet is in its first epoch."""
         found = self._open.get((name, index))
         return found.log.leader_epoch if found is not None else 0
 
     def reopen(self, partition: Partition) -> Partition:
-        """Open a fenced log anew; it is scanned again from where it was surely stored."""
+        """Open a fenced log again; it is scanned again from where it was surely stored."""
         log = self.directory.reopen(partition.topic_partition, now_ms=self._now_ms())
         return self._adopt(log)
 
@@ -223,7 +312,7 @@ class Partitions:
             logger.error("cannot delete %s: %s", topic_partition, error)
 
     def drop_strangers(self) -> None:
-        """Remove logs of topics that were deleted just before a crash, or made anew since."""
+        """Remove logs of topics that were deleted just before a crash, or recreated since."""
         strangers = []
         for key, partition in list(self._open.items()):
             topic = self._catalogue.get(key[0])

@@ -6,7 +6,8 @@ place. So a connection remembers what surrounds them, and a request that has the
 goes straight to the log. The reply is put together in the same way.
 
 Rule: nothing is understood here that was not decoded and encoded by ``shoal.wire`` once on this
-connection. A request that differs by one byte takes the long way.
+connection. A request that differs by one byte takes the long way, and so does one whose sender may
+not write to the topic: the verdict of the table's row is kept until the authorizer's version rises.
 
     head(4) correlation_id(4) before… partition(4) size(1 to 5) records… after(3 or 0)
 """
@@ -20,23 +21,30 @@ from struct import error as struct_error
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from shoal.access.resources import ResourceType
+from shoal.broker.authorizer import Authorizer
+from shoal.broker.catalogue import INTERNAL_TOPICS
 from shoal.broker.handlers import produce
+from shoal.broker.handlers.transactional_produce import is_transactional
 from shoal.broker.partitions import Partition
-from shoal.broker.topics import INTERNAL_TOPICS
+from shoal.broker.sasl import SaslSession
 from shoal.errors import ErrorCode, InvalidMessageError
-from shoal.log.results import AppendResult
+from shoal.log.partition import AppendResult
+from shoal.records.vetting import is_compressed
 from shoal.wire.apis.produce import ProduceRequest, ProduceResponse
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.frames import RequestHeader
 from shoal.wire.varint import decode_uvarint
 
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
-    from shoal.broker.connection import Connection
+    from shoal.broker.connection import ClientConnection
     from shoal.broker.dispatch import Call
 
 logger = logging.getLogger("shoal.broker.quick_produce")
 
 _API: Final = "Produce"
+_KEY: Final = int(ApiKey.PRODUCE)
 _ID: Final = Struct(">i")
 _HEAD: Final = Struct(">ii")
 _FLEXIBLE_HEAD: Final = Struct(">iix")
@@ -93,7 +101,7 @@ class Shape:
         return False
 
     def learn_reply(self, topic: ProduceRequest.TopicProduceData) -> bool:
-        """Remember what surrounds the few numbers in a reply that says that all is well."""
+        """Remember what surrounds the few numbers in a reply without errors."""
         index, code, offset, time_ms, start = _MARK
         answer = ProduceResponse.PartitionProduceResponse(
             index=index,
@@ -137,7 +145,7 @@ class Shape:
 
     def reply(self, correlation_id: int, index: int, appended: AppendResult) -> bytes:
         """The whole frame that says that a batch is stored."""
-        _, base_offset, _, time_ms, start, _, _ = appended
+        _, base_offset, _, time_ms, start, *_ = appended
         return self._reply.pack(
             self._reply_size,
             correlation_id,
@@ -150,14 +158,12 @@ class Shape:
             self._reply_after,
         )
 
-    def refusal(
-        self, correlation_id: int, index: int, code: ErrorCode, detail: str = "", start: int = -1
-    ) -> bytes:
+    def refusal(self, correlation_id: int, index: int, found: AppendResult) -> bytes:
         """The whole frame that says why a batch is not stored."""
         topic = ProduceResponse.TopicProduceResponse(
             name=self.name,
             topic_id=self.topic_id or bytes(16),
-            partition_responses=[produce.refused(index, code, detail, start=start)],
+            partition_responses=[produce.not_appended(index, found)],
         )
         body = ProduceResponse(responses=[topic]).encode(self.version)
         head = _FLEXIBLE_HEAD if self.is_flexible else _HEAD
@@ -176,8 +182,12 @@ def _compact_size(frame: memoryview, position: int) -> tuple[int, int]:
 
 def learn(header: RequestHeader, frame: memoryview, body: memoryview, budget: int) -> Shape | None:
     """The shape of a request that was served; None if it is not of the usual kind."""
-    request = ProduceRequest.decode(body, header.api_version, budget=budget)
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+    request, end = ProduceRequest.decode_prefix(body, header.api_version, budget=budget)
+    if (
+        end != len(body)
+        or len(request.topic_data) != 1
+        or len(request.topic_data[0].partition_data) != 1
+    ):
         return None
     if request.acks not in (1, -1) or request.transactional_id is not None:
         return None
@@ -203,9 +213,10 @@ class _Stored:
         if call.connection.is_closed:
             return
         if error is ErrorCode.NONE:
+            call.is_stored = True
             reply = shape.reply(call.correlation_id, self._index, self._appended)
         else:
-            reply = shape.refusal(call.correlation_id, self._index, error)
+            reply = shape.refusal(call.correlation_id, self._index, AppendResult(error))
         call.send((reply,))
 
 
@@ -216,14 +227,47 @@ _Found = tuple[Shape, int, Partition, int, memoryview]
 class Habit:
     """What the produce requests of one connection look like, and how they are served."""
 
-    __slots__ = ("_broker", "_connection", "_waits", "lessons", "shape")
+    __slots__ = (
+        "_broker",
+        "_connection",
+        "_is_allowed",
+        "_judge",
+        "_verdict_of",
+        "_waits",
+        "lessons",
+        "shape",
+    )
 
-    def __init__(self, broker: Broker, connection: Connection) -> None:
+    def __init__(self, broker: Broker, connection: ClientConnection) -> None:
         self._broker = broker
         self._connection = connection
         self._waits = broker.syncer.durability.waits
         self.lessons = 0
         self.shape: Shape | None = None
+        # The verdict about the shape's topic, who gave it, and in which version.
+        self._is_allowed = False
+        self._judge: Authorizer | None = None
+        self._verdict_of = -1
+
+    def _counts(self, session: SaslSession) -> bool:
+        """Whether the name of this client is neither too old nor just being proved again."""
+        return session.is_authenticated and not session.has_ended(self._broker.steady_ms())
+
+    def _may_write(self, name: str) -> bool:
+        """Whether the row of Produce lets this client write to the topic."""
+        judge = self._broker.door.authorizer
+        if judge is not self._judge or judge.version != self._verdict_of:
+            self._judge, self._verdict_of = judge, judge.version
+            session = self._connection.session
+            api = self._broker.dispatch.api(ApiKey.PRODUCE)
+            assert isinstance(session, SaslSession)
+            assert api is not None
+            need = api.row.entries[ResourceType.TOPIC]
+            # Not audited: who is refused here is refused on the long way, too, and loudly.
+            self._is_allowed = self._broker.door.allows(
+                session.principal, self._connection.peer_host, need, name, audited=False
+            )
+        return self._is_allowed
 
     def study(
         self, header: RequestHeader, frame: memoryview, body: memoryview, budget: int
@@ -232,17 +276,26 @@ class Habit:
         if self.lessons < _LESSONS_MAX:
             self.lessons += 1
             self.shape = learn(header, frame, body, budget)
+            self._judge = None
             is_ready = self.shape is not None and not self._waits
             self._connection.at_once = self.answer if is_ready else None
 
     def _find(self, frame: memoryview) -> _Found | None:
         shape = self.shape
-        if shape is None or self._broker.dispatch.faults is not None:
+        if shape is None or self._broker.dispatch.faults is not None or self._broker.quotas.is_set:
+            return None
+        session = self._connection.session
+        assert isinstance(session, SaslSession)
+        if session.ends_ms is not None and not self._counts(session):
             return None
         found = shape.find(frame)
         if found is None:
             return None
         correlation_id, index, records = found
+        if is_compressed(records):
+            return None  # to look inside may take long, and the long way knows how
+        if is_transactional(records):
+            return None  # the transaction's coordinator is asked, on the long way
         name = shape.name
         if shape.topic_id is not None:
             topic = self._broker.catalogue.by_id(shape.topic_id)
@@ -251,7 +304,9 @@ class Habit:
             name = topic.name
         # One that was not written to yet, or is not there, is for the long way.
         partition = self._broker.partitions.opened(name, index)
-        if partition is None or name in INTERNAL_TOPICS:
+        if partition is None or name in INTERNAL_TOPICS or partition.log.recompresses:
+            return None
+        if not self._may_write(name):
             return None
         return shape, correlation_id, partition, index, records
 
@@ -300,7 +355,10 @@ class Habit:
             logger.exception("Produce v%d failed", run[0][0].version)
             self._give_up()
             return []
-        broker.counters.request_took(_API, perf_counter() - began, len(run))
+        seconds = perf_counter() - began
+        broker.counters.request_took(_API, seconds, len(run))
+        if (timings := broker.server.timings) is not None:
+            timings.took(_KEY, seconds, len(run))
         return replies
 
     def take(self, call: Call, frame: memoryview) -> bool:
@@ -310,7 +368,7 @@ class Habit:
             return False
         shape, call.correlation_id, partition, index, records = found
         broker = self._broker
-        call.api_key = 0
+        call.api_key = ApiKey.PRODUCE
         call.api_version = shape.version
         call.client_id = shape.client_id
         self._connection.expect(call)
@@ -330,8 +388,7 @@ class Habit:
 
     def _refuse(self, shape: Shape, correlation_id: int, index: int, found: AppendResult) -> bytes:
         self._broker.counters.errors[found.error.name] += 1
-        start = found.log_start_offset
-        return shape.refusal(correlation_id, index, found.error, found.detail, start)
+        return shape.refusal(correlation_id, index, found)
 
     def _give_up(self) -> None:
         """It is not known what was done, so nothing can be answered."""

@@ -30,6 +30,18 @@ class AuthenticationRefusedError(Exception):
     """The exchange failed. The text is for the audit log, never for the client."""
 
 
+class WrongPasswordError(AuthenticationRefusedError):
+    """Everything was in order but the proof: somebody guesses, or mistyped."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__("wrong user or password")
+        self.user = user
+
+
+class PrincipalChangedError(AuthenticationRefusedError):
+    """A connection whose name is proved again (KIP-368) keeps it."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Credential:
     """What is kept of a password: enough to check it, not enough to use it."""
@@ -147,11 +159,11 @@ class ScramServer:
             raise AuthenticationRefusedError("acting for another user is not supported")
         if "tokenauth=true" in match["extensions"]:
             raise AuthenticationRefusedError("delegation tokens are not supported")
+        # Made up for everybody: the time it takes must not tell who is known.
+        made = decoy(self._mechanism, self.user, self._decoy_secret, self._alike(self._mechanism))
         found = self._lookup(self.user, self._mechanism)
         self._known = found is not None
-        self._credential = found or decoy(
-            self._mechanism, self.user, self._decoy_secret, self._alike(self._mechanism)
-        )
+        self._credential = found or made
         self._binding = b64encode(match["gs2"].encode()).decode()
         self._nonce = match["nonce"] + self._server_nonce
         salt = b64encode(self._credential.salt).decode()
@@ -183,23 +195,24 @@ class ScramServer:
         stored_key = hashlib.new(digest, client_key).digest()
         matches = hmac.compare_digest(stored_key, credential.stored_key)
         if not (matches and self._known):
-            raise AuthenticationRefusedError("wrong user or password")
+            raise WrongPasswordError(self.user)
         verifier = hmac.digest(credential.server_key, text, digest)
         return b"v=" + b64encode(verifier)
 
 
 def decoy(mechanism: str, user: str, secret: bytes, alike: Sequence[Credential] = ()) -> Credential:
-    """The same made-up credential for the same unknown name, every time.
+    """The same made-up credential for the same unknown name and mechanism, every time.
 
     Its salt is as long and its iterations are as many as those of one of ``alike``: whoever set
     these passwords chose them, and others would tell that nobody chose this one.
     """
-    seed = hmac.digest(secret, user.encode(), "sha512")
-    size = hashlib.new(HASHES[mechanism]).digest_size
+    seed = hmac.digest(secret, f"{mechanism}\0{user}".encode(), "sha512")
+    mechanism = mechanism if mechanism in HASHES else "SCRAM-SHA-256"  # what PLAIN checks against
     salt_bytes, iterations = SALT_BYTES, ITERATIONS_DEFAULT
     if alike:
         one = alike[int.from_bytes(seed[-8:]) % len(alike)]
-        salt_bytes, iterations = len(one.salt), one.iterations
+        mechanism, salt_bytes, iterations = one.mechanism, len(one.salt), one.iterations
+    size = hashlib.new(HASHES[mechanism]).digest_size
     salt = hashlib.shake_256(seed).digest(salt_bytes)
     return Credential(mechanism, salt, iterations, seed[:size], seed[:size])
 

@@ -6,11 +6,15 @@ here.
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
 from typing import Any, Final
 
 from shoal.broker.config import Listener
 from shoal.errors import ConfigError
+
+logger = logging.getLogger("shoal.broker.tls")
 
 # RFC 4514's short names for what ssl calls by its long ones.
 _SHORT: Final = {
@@ -22,6 +26,7 @@ _SHORT: Final = {
     "countryName": "C",
     "domainComponent": "DC",
     "userId": "UID",
+    "streetAddress": "STREET",
 }
 
 
@@ -37,7 +42,13 @@ def context_for(listener: Listener) -> ssl.SSLContext | None:
 
 def _load(context: ssl.SSLContext, listener: Listener) -> None:
     assert listener.certificate_file is not None
+    assert listener.key_file is not None
     try:
+        # Not refused: what a container is given as a secret can be read by everybody in it.
+        if os.stat(listener.key_file).st_mode & 0o004:
+            logger.warning(
+                "%s can be read by others; take that away with chmod 600", listener.key_file
+            )
         context.load_cert_chain(listener.certificate_file, listener.key_file)
         if listener.client_ca_file is not None:
             context.load_verify_locations(listener.client_ca_file)
@@ -50,16 +61,15 @@ def _load(context: ssl.SSLContext, listener: Listener) -> None:
         ) from None
 
 
-def principal_of(certificate: Any) -> str | None:
-    """``User:CN=…,O=…`` from what ``getpeercert()`` returned, most specific part first."""
+def subject_of(certificate: Any) -> str | None:
+    """``CN=…,O=…`` from what ``getpeercert()`` returned, most specific part first (RFC 2253)."""
     if not certificate:
         return None
     parts = [
-        f"{_SHORT.get(name, name)}={_escaped(value)}"
+        "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in relative)
         for relative in reversed(certificate.get("subject", ()))
-        for name, value in relative
     ]
-    return "User:" + ",".join(parts) if parts else None
+    return ",".join(parts) or None
 
 
 def _escaped(value: str) -> str:

@@ -47,7 +47,7 @@ class ConfigSource(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigDefinition:
     """One configuration: what it may hold and what it holds when nobody says."""
 
     type: ConfigType
@@ -58,31 +58,50 @@ class ConfigEntry:
     choices: tuple[str, ...] = ()
     # The broker's own name for the default of all topics.
     broker_name: str | None = None
+    # Kafka's coarser setting that counts while the broker's own is not set.
+    fallback: tuple[str, str] | None = None
 
 
-def _long(default: int, about: str, low: int = 0, broker: str | None = None) -> ConfigEntry:
-    return ConfigEntry(ConfigType.LONG, str(default), about, low, LONG_MAX, broker_name=broker)
+def _long(
+    default: int,
+    about: str,
+    low: int = 0,
+    broker: str | None = None,
+    fallback: tuple[str, str] | None = None,
+) -> ConfigDefinition:
+    return ConfigDefinition(
+        ConfigType.LONG,
+        str(default),
+        about,
+        low,
+        LONG_MAX,
+        (),
+        broker_name=broker,
+        fallback=fallback,
+    )
 
 
-def _int(default: int, about: str, low: int = 0, broker: str | None = None) -> ConfigEntry:
-    return ConfigEntry(ConfigType.INT, str(default), about, low, INT_MAX, broker_name=broker)
+def _int(default: int, about: str, low: int = 0, broker: str | None = None) -> ConfigDefinition:
+    return ConfigDefinition(ConfigType.INT, str(default), about, low, INT_MAX, broker_name=broker)
 
 
-def _bool(default: str, about: str, broker: str | None = None) -> ConfigEntry:
-    return ConfigEntry(
+def _bool(default: str, about: str, broker: str | None = None) -> ConfigDefinition:
+    return ConfigDefinition(
         ConfigType.BOOLEAN, default, about, choices=("true", "false"), broker_name=broker
     )
 
 
-def _list(default: str, about: str, choices: tuple[str, ...], broker: str | None) -> ConfigEntry:
-    return ConfigEntry(ConfigType.LIST, default, about, choices=choices, broker_name=broker)
+def _list(
+    default: str, about: str, choices: tuple[str, ...], broker: str | None
+) -> ConfigDefinition:
+    return ConfigDefinition(ConfigType.LIST, default, about, choices=choices, broker_name=broker)
 
 
-def _choice(default: str, about: str, choices: tuple[str, ...], broker: str) -> ConfigEntry:
-    return ConfigEntry(ConfigType.STRING, default, about, choices=choices, broker_name=broker)
+def _choice(default: str, about: str, choices: tuple[str, ...], broker: str) -> ConfigDefinition:
+    return ConfigDefinition(ConfigType.STRING, default, about, choices=choices, broker_name=broker)
 
 
-TOPIC_CONFIGS: Final[Mapping[str, ConfigEntry]] = {
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {
     "cleanup.policy": _list(
         "delete",
         "what happens to old records: delete, compact, both",
@@ -124,14 +143,15 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigEntry]] = {
         "time between syncs (the durability policy decides here)",
         0,
         "log.flush.interval.ms",
+        fallback=("log.flush.scheduler.interval.ms", str(LONG_MAX)),
     ),
-    "follower.replication.throttled.replicas": ConfigEntry(
+    "follower.replication.throttled.replicas": ConfigDefinition(
         ConfigType.LIST, "", "no replication here"
     ),
     "index.interval.bytes": _int(
         4_096, "bytes between entries of the offset index", 0, "log.index.interval.bytes"
     ),
-    "leader.replication.throttled.replicas": ConfigEntry(
+    "leader.replication.throttled.replicas": ConfigDefinition(
         ConfigType.LIST, "", "no replication here"
     ),
     "local.retention.bytes": _long(-2, "no tiered storage here", -2, "log.local.retention.bytes"),
@@ -158,7 +178,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigEntry]] = {
         ("CreateTime", "LogAppendTime"),
         "log.message.timestamp.type",
     ),
-    "min.cleanable.dirty.ratio": ConfigEntry(
+    "min.cleanable.dirty.ratio": ConfigDefinition(
         ConfigType.DOUBLE,
         "0.5",
         "share of uncompacted bytes that starts compaction",
@@ -178,7 +198,11 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigEntry]] = {
         -1, "bytes kept per partition; -1 for no limit", -1, "log.retention.bytes"
     ),
     "retention.ms": _long(
-        604_800_000, "time records are kept; -1 for ever", -1, "log.retention.ms"
+        604_800_000,
+        "time records are kept; -1 forever",
+        -1,
+        "log.retention.ms",
+        fallback=("log.retention.hours", "168"),
     ),
     "segment.bytes": _int(
         1_073_741_824, "size at which a new segment starts", 14, "log.segment.bytes"
@@ -186,18 +210,40 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigEntry]] = {
     "segment.index.bytes": _int(
         10_485_760, "size of a segment's offset index", 4, "log.index.size.max.bytes"
     ),
-    "segment.jitter.ms": _long(0, "random delay of segment rolls", 0, "log.roll.jitter.ms"),
-    "segment.ms": _long(604_800_000, "age at which a new segment starts", 1, "log.roll.ms"),
+    "segment.jitter.ms": _long(
+        0,
+        "random delay of segment rolls",
+        0,
+        "log.roll.jitter.ms",
+        fallback=("log.roll.jitter.hours", "0"),
+    ),
+    "segment.ms": _long(
+        604_800_000,
+        "age at which a new segment starts",
+        1,
+        "log.roll.ms",
+        fallback=("log.roll.hours", "168"),
+    ),
     "unclean.leader.election.enable": _bool(
         "false", "no replication here", "unclean.leader.election.enable"
     ),
 }
+
+# Since eligible leader replicas (KIP-966) Kafka keeps this one in the cluster and not in a file.
+CLUSTER_CONFIGS: Final[Mapping[str, str]] = {"min.insync.replicas": "1"}
 
 BROKER_NAMES: Final[Mapping[str, str]] = {
     entry.broker_name: name
     for name, entry in TOPIC_CONFIGS.items()
     if entry.broker_name is not None
 }
+
+
+def segment_fault(name: str, value: str, least: int) -> str:
+    """Why segments must not be so small, or an empty string. Each takes files and memory."""
+    if name not in ("segment.bytes", "log.segment.bytes") or int(value) >= least:
+        return ""
+    return f"Invalid value {value} for configuration {name}: Value must be at least {least}"
 
 
 def check_value(name: str, value: str) -> None:
@@ -207,12 +253,12 @@ def check_value(name: str, value: str) -> None:
         raise ConfigError(
             f"unknown topic configuration {name!r}{did_you_mean(name, list(TOPIC_CONFIGS))}"
         )
-    problem = _problem(entry, value)
-    if problem:
-        raise ConfigError(f"invalid value {value!r} for configuration {name}: {problem}")
+    if fault := problem(entry, value):
+        raise ConfigError(f"invalid value {value!r} for configuration {name}: {fault}")
 
 
-def _problem(entry: ConfigEntry, value: str) -> str:
+def problem(entry: ConfigDefinition, value: str) -> str:
+    """Why a setting cannot have a value, or an empty string."""
     if entry.type is ConfigType.LIST:
         items = [item for item in value.split(",") if item]
         if entry.choices and not set(items) <= set(entry.choices):

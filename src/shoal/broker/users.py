@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from shoal.broker.scram import (
 from shoal.errors import ConfigError
 
 FILE_NAME: Final = "users.json"
+_SECRET_BYTES: Final = 32
 
 
 class Users:
@@ -37,20 +38,40 @@ class Users:
         self._sorted_for: dict[tuple[str, str], Credential] | None = None
         self._by_mechanism: dict[str, list[Credential]] = {}
         self._seen: tuple[int, int, int] | None = None
+        self._secret: bytes | None = None
         self._refresh()
 
     def lookup(self, user: str, mechanism: str) -> Credential | None:
         self._refresh()
         return self._credentials.get((user, mechanism))
 
+    @property
+    def decoy_secret(self) -> bytes:
+        """What credentials of unknown names are made of: the same after a restart, or they tell."""
+        self._refresh()
+        if self._secret is None and self._path is not None:
+            with self._locked() as directory:
+                self._refresh()
+                if self._secret is None:
+                    self._store(self._credentials, directory)
+        if self._secret is None:
+            self._secret = secrets.token_bytes(_SECRET_BYTES)
+        return self._secret
+
     def alike(self, mechanism: str) -> list[Credential]:
-        """Everybody's credentials of a mechanism; quick, for it must not show who is asked for."""
+        """Everybody's credentials of a mechanism; quick, for it must not show who is asked for.
+
+        Of ``PLAIN`` it is what each one's password is checked against.
+        """
         self._refresh()
         if self._sorted_for is not self._credentials:
             self._sorted_for = self._credentials
-            self._by_mechanism = {each: [] for each in HASHES}
-            for (_, of), one in sorted(self._credentials.items()):
+            self._by_mechanism = {each: [] for each in (*HASHES, "PLAIN")}
+            plain: dict[str, Credential] = {}
+            for (user, of), one in sorted(self._credentials.items()):
                 self._by_mechanism.setdefault(of, []).append(one)
+                plain.setdefault(user, one)
+            self._by_mechanism["PLAIN"] = list(plain.values())
         return self._by_mechanism[mechanism]
 
     def any_of(self, user: str) -> Credential | None:
@@ -83,8 +104,22 @@ class Users:
             credentials.update({(user, one.mechanism): one for one in made})
 
     def put(self, user: str, credential: Credential) -> None:
+        self.change({(user, credential.mechanism): credential}, ())
+
+    def change(
+        self,
+        put: Mapping[tuple[str, str], Credential],
+        removed: Iterable[tuple[str, str]],
+    ) -> None:
+        """Put and remove credentials by (user, mechanism), in one write."""
         with self._changing() as credentials:
-            credentials[user, credential.mechanism] = credential
+            for key in removed:
+                credentials.pop(key, None)
+            credentials.update(put)
+
+    def __len__(self) -> int:
+        self._refresh()
+        return len(self._credentials)
 
     def remove(self, user: str, mechanism: str | None = None) -> bool:
         with self._changing() as credentials:
@@ -101,14 +136,20 @@ class Users:
             yield changed
             self._credentials = changed
             return
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)  # until it is closed
+        with self._locked() as directory:
             self._refresh()
             changed = dict(self._credentials)
             yield changed
             if changed != self._credentials:
                 self._store(changed, directory)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        assert self._path is not None
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)  # until it is closed
+            yield directory
         finally:
             os.close(directory)
 
@@ -118,21 +159,27 @@ class Users:
         try:
             status = self._path.stat()
         except FileNotFoundError:
+            # Whoever takes the file away takes the users away.
+            if self._seen is not None:
+                self._credentials, self._seen = {}, None
             return
         seen = (status.st_mtime_ns, status.st_size, status.st_ino)
         if seen == self._seen:
             return
         if status.st_mode & 0o077:
             raise ConfigError(f"{self._path} can be read by others; run: chmod 600 {self._path}")
-        self._credentials = _decoded(self._path.read_bytes(), self._path)
+        self._credentials, secret = _decoded(self._path.read_bytes(), self._path)
+        self._secret = secret or self._secret
         self._seen = seen
 
     def _store(self, changed: dict[tuple[str, str], Credential], directory: int) -> None:
         assert self._path is not None
+        if self._secret is None:
+            self._secret = secrets.token_bytes(_SECRET_BYTES)
         temporary = self._path.with_suffix(".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(fd, "wb") as file:
-            file.write(_encoded(changed))
+            file.write(_encoded(changed, self._secret))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
@@ -142,7 +189,7 @@ class Users:
         self._seen = (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _encoded(credentials: dict[tuple[str, str], Credential]) -> bytes:
+def _encoded(credentials: dict[tuple[str, str], Credential], secret: bytes) -> bytes:
     rows = [
         {
             "user": user,
@@ -154,12 +201,16 @@ def _encoded(credentials: dict[tuple[str, str], Credential]) -> bytes:
         }
         for (user, mechanism), credential in sorted(credentials.items())
     ]
-    return json.dumps({"version": 1, "users": rows}, indent=1).encode()
+    stored = {"version": 1, "users": rows, "decoy_secret": b64encode(secret).decode()}
+    return json.dumps(stored, indent=1).encode()
 
 
-def _decoded(data: bytes, path: Path) -> dict[tuple[str, str], Credential]:
+def _decoded(data: bytes, path: Path) -> tuple[dict[tuple[str, str], Credential], bytes]:
+    """The credentials, and the secret of decoys (nothing in files that were made without)."""
     try:
-        rows = json.loads(data)["users"]
+        stored = json.loads(data)
+        rows = stored["users"]
+        secret = b64decode(stored.get("decoy_secret", ""))
         return {
             (row["user"], row["mechanism"]): Credential(
                 row["mechanism"],
@@ -169,6 +220,9 @@ def _decoded(data: bytes, path: Path) -> dict[tuple[str, str], Credential]:
                 b64decode(row["server_key"]),
             )
             for row in rows
-        }
+        }, secret
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not a user file: {type(error).__name__}") from None
+        raise ConfigError(
+            f"{path} is not a user file ({type(error).__name__}); restore it, or remove it and "
+            "add the users again with `shoal user set`"
+        ) from None

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from shoal.broker.handlers.incremental_alter_configs import alter, entry_for, own_configs
+from shoal.broker.catalogue import Refusal
+from shoal.broker.handlers.incremental_alter_configs import (
+    DUPLICATE_KEYS,
+    TWICE,
+    alter,
+    entry_for,
+    null_value,
+    own_configs,
+)
 from shoal.broker.journal import Entry
-from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
 from shoal.wire.apis.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -19,15 +27,21 @@ _Answer = AlterConfigsResponse.ResourceResponse
 
 
 async def handle(broker: Broker, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    keys = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
+
     def decide(wanted: AlterConfigsRequest.Resource) -> Entry | Refusal:
         kind, name = wanted.resource_type, wanted.resource_name
+        if keys[kind, name] > 1:
+            return TWICE
         known = own_configs(broker, kind, name)
         if isinstance(known, tuple):
             return known
+        if len({item.name for item in wanted.configs}) < len(wanted.configs):
+            return DUPLICATE_KEYS
         configs = {}
         for item in wanted.configs:
             if item.value is None:
-                return ErrorCode.INVALID_REQUEST, "a configuration value must not be null"
+                return null_value(item.name)
             configs[item.name] = item.value
         return entry_for(broker, kind, name, configs)
 

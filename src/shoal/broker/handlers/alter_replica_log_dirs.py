@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.broker.catalogue import NAME_MAX
 from shoal.errors import ErrorCode
 from shoal.wire.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -22,22 +23,26 @@ _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 def handle(
     broker: Broker, call: Call, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    results: dict[str, list[_Result]] = {}
+    results: dict[str, dict[int, _Result]] = {}
     for directory in request.dirs:
         for wanted in directory.topics:
             topic = broker.catalogue.get(wanted.name)
             for index in wanted.partitions:
-                if directory.path != broker.partitions.root:
+                if len(wanted.name) > NAME_MAX:
+                    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif directory.path != broker.partitions.root:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif topic is None or not 0 <= index < topic.partition_count:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     code = ErrorCode.NONE
-                results.setdefault(wanted.name, []).append(
-                    _Result(partition_index=index, error_code=code)
-                )
+                found = results.setdefault(wanted.name, {})
+                found[index] = _Result(partition_index=index, error_code=code)
     return AlterReplicaLogDirsResponse(
-        results=[_Topic(topic_name=name, partitions=found) for name, found in results.items()]
+        results=[
+            _Topic(topic_name=name, partitions=list(found.values()))
+            for name, found in results.items()
+        ]
     )
 
 

@@ -10,9 +10,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from shoal.broker.handlers import SUPPORTED
+from shoal.broker.features import FEATURES, level_of
+from shoal.broker.handlers import SERVED, served
 from shoal.errors import ErrorCode
 from shoal.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from shoal.wire.apis.registry import ApiKey
 
 if TYPE_CHECKING:
     from shoal.broker.broker import Broker
@@ -27,23 +29,53 @@ def handle(broker: Broker, call: Call, request: ApiVersionsRequest) -> ApiVersio
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.connection.client_software = (name[:64], version[:64])
-    return ApiVersionsResponse(api_keys=_ranges())
+    return ApiVersionsResponse(
+        api_keys=_ranges(
+            has_receiver=broker.metrics is not None,
+            two_phase_commit=broker.config.transactions.two_phase_commit,
+        ),
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=name, min_version=feature.low, max_version=feature.high
+            )
+            for name, feature in FEATURES.items()
+            # Clients of v3 stumble over a level 0 (KIP-1022).
+            if feature.low > 0 or call.api_version >= 4
+        ],
+        # Clients believe the answer with the highest epoch.
+        finalized_features_epoch=broker.catalogue.features_epoch,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=name, max_version_level=level, min_version_level=level
+            )
+            for name in FEATURES
+            # A feature that is switched off is left out.
+            if (level := level_of(name, broker.catalogue.feature_levels))
+        ],
+    )
 
 
 def unsupported() -> ApiVersionsResponse:
-    own = [entry for entry in _ranges() if entry.api_key == 18]
+    ranges = _ranges(has_receiver=False, two_phase_commit=False)
+    own = [entry for entry in ranges if entry.api_key == ApiKey.API_VERSIONS]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
 @cache
-def _ranges() -> list[ApiVersionsResponse.ApiVersion]:
-    return [
-        ApiVersionsResponse.ApiVersion(
-            api_key=key,
-            min_version=support.min_version
-            if support.advertised_min is None
-            else support.advertised_min,
-            max_version=support.max_version,
+def _ranges(*, has_receiver: bool, two_phase_commit: bool) -> list[ApiVersionsResponse.ApiVersion]:
+    ranges = []
+    for key in sorted(SERVED):
+        row = served(key, two_phase_commit=two_phase_commit)
+        assert row is not None
+        if row.needs_receiver and not has_receiver:
+            continue
+        versions = row.versions(key)
+        advertised = row.advertised_min
+        ranges.append(
+            ApiVersionsResponse.ApiVersion(
+                api_key=key,
+                min_version=versions.start if advertised is None else advertised,
+                max_version=versions.stop - 1,
+            )
         )
-        for key, support in SUPPORTED.items()
-    ]
+    return ranges

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from shoal.broker.catalogue import Refusal
 from shoal.broker.journal import Entry
 from shoal.broker.slices import Turns
-from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
 from shoal.wire.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
@@ -28,15 +28,28 @@ async def handle(
     entries = []
     added = 0
     async with broker.changes.turn:
-        for topic in request.topics:
+        # One that is named twice is refused once.
+        for topic in {topic.name: topic for topic in request.topics}.values():
             await turns.pause()
             if names[topic.name] > 1:
                 decided: Entry | Refusal = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+            elif (found := call.topic(topic.name)) is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                decided = found, ""
             else:
                 decided = _decide(broker, topic, beside=added)
+            counts = call.throttling is not None and not request.validate_only
+            if not isinstance(decided, tuple) and counts:
+                assert call.throttling is not None
+                more = decided["partitions"] - _count(broker, topic.name)
+                throttled = call.throttling.charge_mutations(call, more)
+                if throttled is not ErrorCode.NONE:
+                    decided = throttled, "The throttling quota has been exceeded."
             if isinstance(decided, tuple):
                 code, text = decided
-                results.append(_Result(name=topic.name, error_code=code, error_message=text))
+                result = _Result(name=topic.name, error_code=code)
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    result.error_message = text or None
+                results.append(result)
                 continue
             entries.append(decided)
             added += decided["partitions"] - _count(broker, topic.name)

@@ -7,12 +7,14 @@ there are too few brokers.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from shoal.access.resources import Operation, ResourceType
+from shoal.broker.broker_configs import default_source
+from shoal.broker.catalogue import Refusal
 from shoal.broker.journal import Entry
 from shoal.broker.slices import Turns
 from shoal.broker.topic_configs import TOPIC_CONFIGS, ConfigSource
-from shoal.broker.topics import Refusal
 from shoal.errors import ErrorCode
 from shoal.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 
+# Kafka's limit, so that one request does not stop everybody else's.
+AT_ONCE_MAX: Final = 10_000
+
 
 async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     names = Counter(topic.name for topic in request.topics)
@@ -31,22 +36,36 @@ async def handle(broker: Broker, call: Call, request: CreateTopicsRequest) -> Cr
     entries: list[Entry] = []
     partitions = 0
     async with broker.changes.turn:
-        for topic in request.topics:
+        # One that is named twice is refused once.
+        for topic in {topic.name: topic for topic in request.topics}.values():
             await turns.pause()
             if names[topic.name] > 1:
                 decided: Entry | Refusal = (
                     ErrorCode.INVALID_REQUEST,
                     f"Duplicate topic name: {topic.name}",
                 )
+            elif (refused := call.check(ResourceType.TOPIC, topic.name)) is not ErrorCode.NONE:
+                decided = refused, "Authorization failed."
             else:
                 decided = _decide(broker, topic, beside=(len(entries), partitions))
+            if not isinstance(decided, tuple) and partitions + decided["partitions"] > AT_ONCE_MAX:
+                decided = (
+                    ErrorCode.POLICY_VIOLATION,
+                    f"One request may create {AT_ONCE_MAX} partitions, not more.",
+                )
+            counts = call.throttling is not None and not request.validate_only
+            if not isinstance(decided, tuple) and counts:
+                assert call.throttling is not None
+                throttled = call.throttling.charge_mutations(call, decided["partitions"])
+                if throttled is not ErrorCode.NONE:
+                    decided = throttled, "The throttling quota has been exceeded."
             if isinstance(decided, tuple):
                 code, text = decided
                 results.append(_Result(name=topic.name, error_code=code, error_message=text))
                 continue
             entries.append(decided)
             partitions += decided["partitions"]
-            results.append(_created(broker, decided))
+            results.append(_created(broker, call, decided))
         if not request.validate_only and entries:
             await broker.changes.commit(entries)
             for entry in entries:
@@ -93,7 +112,13 @@ def _assignment_fault(broker: Broker, topic: CreateTopicsRequest.CreatableTopic)
     return ""
 
 
-def _created(broker: Broker, entry: Entry) -> _Result:
+def _created(broker: Broker, call: Call, entry: Entry) -> _Result:
+    if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, entry["name"]):
+        return _Result(
+            name=entry["name"],
+            topic_id=bytes.fromhex(entry["id"]),
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     return _Result(
         name=entry["name"],
         topic_id=bytes.fromhex(entry["id"]),
@@ -105,7 +130,7 @@ def _created(broker: Broker, entry: Entry) -> _Result:
                 value=entry["configs"].get(name, broker.catalogue.default(name)),
                 config_source=ConfigSource.DYNAMIC_TOPIC_CONFIG
                 if name in entry["configs"]
-                else ConfigSource.DEFAULT_CONFIG,
+                else default_source(broker, name),
             )
             for name in TOPIC_CONFIGS
         ],

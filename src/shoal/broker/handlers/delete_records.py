@@ -26,13 +26,17 @@ async def handle(
     broker: Broker, call: Call, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     turns = Turns()
-    results = []
+    asked: dict[str, dict[int, DeleteRecordsRequest.Partition]] = {}
     for topic in request.topics:
-        partitions = []
         for wanted in topic.partitions:
+            asked.setdefault(topic.name, {})[wanted.partition_index] = wanted
+    results = []
+    for name, wishes in asked.items():
+        partitions = []
+        for wanted in wishes.values():
             await turns.pause()
-            partitions.append(_delete(broker, topic.name, wanted))
-        results.append(DeleteRecordsResponse.TopicResult(name=topic.name, partitions=partitions))
+            partitions.append(_delete(broker, call, name, wanted))
+        results.append(DeleteRecordsResponse.TopicResult(name=name, partitions=partitions))
     raised = [each for topic in results for each in topic.partitions if not each.error_code]
     if raised:
         try:
@@ -53,11 +57,13 @@ async def handle(
     return DeleteRecordsResponse(topics=results)
 
 
-def _delete(broker: Broker, name: str, wanted: DeleteRecordsRequest.Partition) -> _Result:
+def _delete(
+    broker: Broker, call: Call, name: str, wanted: DeleteRecordsRequest.Partition
+) -> _Result:
     index = wanted.partition_index
-    topic = broker.catalogue.get(name)
-    if topic is None:
-        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = call.topic(name)
+    if isinstance(topic, ErrorCode):
+        return _refused(index, topic)
     if topic.is_internal:
         return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if "delete" not in broker.catalogue.config(topic, "cleanup.policy"):

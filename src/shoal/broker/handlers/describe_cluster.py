@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.broker.handlers.metadata import CLUSTER_OPERATIONS
+from shoal.access.resources import ResourceType
 from shoal.errors import ErrorCode
 from shoal.wire.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(broker: Broker, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"there are no endpoints of type {request.endpoint_type}",
+            endpoint_type=_BROKERS,
+        )
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -34,5 +40,5 @@ def handle(broker: Broker, call: Call, request: DescribeClusterRequest) -> Descr
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = call.operations(ResourceType.CLUSTER)
     return response

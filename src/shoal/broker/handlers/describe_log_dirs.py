@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from shoal.broker.memory import TOO_MUCH
 from shoal.errors import ErrorCode
 from shoal.wire.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -21,9 +22,13 @@ def handle(
     broker: Broker, call: Call, request: DescribeLogDirsRequest
 ) -> Generator[None, None, DescribeLogDirsResponse]:
     if request.topics is None:
-        wanted = {topic.name: range(topic.partition_count) for topic in broker.catalogue}
+        wanted: dict[str, dict[int, None]] = {
+            topic.name: dict.fromkeys(range(topic.partition_count)) for topic in broker.catalogue
+        }
     else:
-        wanted = {topic.topic: topic.partitions for topic in request.topics}  # type: ignore[misc]  # lists and ranges alike
+        wanted = {}
+        for asked in request.topics:
+            wanted.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
     topics = []
     for name, indexes in wanted.items():
         topic = broker.catalogue.get(name)
@@ -32,6 +37,8 @@ def handle(
         partitions = []
         for index in indexes:
             found = broker.partitions.find(topic, index)
+            if not call.spend(1):
+                return refuse(request, TOO_MUCH, call.api_version)
             if not isinstance(found, ErrorCode):
                 size = found.log.size_bytes if found is not None else 0
                 partitions.append(_Partition(partition_index=index, partition_size=size))
@@ -49,3 +56,9 @@ def handle(
             )
         ]
     )
+
+
+def refuse(
+    request: DescribeLogDirsRequest, code: ErrorCode, version: int
+) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(error_code=code)

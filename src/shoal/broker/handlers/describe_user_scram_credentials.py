@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from shoal.broker.handlers.alter_user_scram_credentials import may_not_touch_users
 from shoal.broker.scram import MECHANISM_CODES
 from shoal.errors import ErrorCode
 from shoal.wire.apis.describe_user_scram_credentials import (
@@ -25,9 +26,16 @@ _CODES = {name: code for code, name in MECHANISM_CODES.items()}
 def handle(
     broker: Broker, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    if may_not_touch_users(broker, call):
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            error_message="Only who has logged in is told of users",
+        )
     names = [user.name for user in request.users] if request.users else broker.users.names()
+    # Kafka's answer to a good question has an empty message, not none.
     return DescribeUserScramCredentialsResponse(
-        results=[_describe(broker, name, count > 1) for name, count in Counter(names).items()]
+        error_message="",
+        results=[_describe(broker, name, count > 1) for name, count in Counter(names).items()],
     )
 
 
@@ -47,6 +55,7 @@ def _describe(broker: Broker, name: str, twice: bool) -> _Result:
         )
     return _Result(
         user=name,
+        error_message="",
         credential_infos=[
             _Info(mechanism=_CODES[c.mechanism], iterations=c.iterations) for c in found
         ],

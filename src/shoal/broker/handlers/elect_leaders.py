@@ -12,14 +12,20 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
+_PREFERRED, _UNCLEAN = 0, 1
+_ELECTION_TYPES = (_PREFERRED, _UNCLEAN)
 _Result = ElectLeadersResponse.PartitionResult
 _Topic = ElectLeadersResponse.ReplicaElectionResult
 
 
 def handle(broker: Broker, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if call.api_version >= 1 and request.election_type not in _ELECTION_TYPES:
+        return refuse(request, ErrorCode.INVALID_REQUEST, call.api_version)
     if request.topic_partitions is None:
         # All partitions were asked for: those that need no election are left out.
-        return ElectLeadersResponse()
+        return ElectLeadersResponse(
+            replica_election_results=[_Topic(topic=topic.name) for topic in broker.catalogue]
+        )
     topics = []
     for wanted in request.topic_partitions:
         topic = broker.catalogue.get(wanted.topic)
@@ -35,16 +41,16 @@ def handle(broker: Broker, call: Call, request: ElectLeadersRequest) -> ElectLea
 
 
 def refuse(request: ElectLeadersRequest, code: ErrorCode, version: int) -> ElectLeadersResponse:
-    if version >= 1:
-        return ElectLeadersResponse(error_code=code)
     return ElectLeadersResponse(
+        error_code=code if version >= 1 else ErrorCode.NONE,
         replica_election_results=[
             _Topic(
                 topic=wanted.topic,
                 partition_result=[
-                    _Result(partition_id=index, error_code=code) for index in wanted.partitions
+                    _Result(partition_id=index, error_code=code, error_message=code.name)
+                    for index in wanted.partitions
                 ],
             )
             for wanted in request.topic_partitions or ()
-        ]
+        ],
     )

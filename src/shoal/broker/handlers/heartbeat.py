@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.broker.handlers import Deferred
 from shoal.broker.handlers.group_request import ask
 
 if TYPE_CHECKING:
@@ -12,5 +13,5 @@ if TYPE_CHECKING:
     from shoal.wire.apis.heartbeat import HeartbeatRequest
 
 
-def handle(broker: Broker, call: Call, request: HeartbeatRequest) -> None:
-    ask(broker, call, request.group_id, request)
+def handle(broker: Broker, call: Call, request: HeartbeatRequest) -> Deferred:
+    return ask(broker, call, request.group_id, request)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
+from shoal.access.resources import Operation, ResourceType
+from shoal.broker.catalogue import Topic, name_problem
+from shoal.broker.handlers import LATER, Deferred
+from shoal.broker.memory import TOO_MUCH
 from shoal.broker.slices import Turns
-from shoal.broker.topics import Topic, name_problem
 from shoal.errors import ErrorCode
 from shoal.wire.apis.metadata import MetadataRequest, MetadataResponse
 from shoal.wire.schema import ZERO_UUID
@@ -19,23 +22,28 @@ if TYPE_CHECKING:
     from shoal.broker.broker import Broker
     from shoal.broker.dispatch import Call
 
-# Every operation Kafka knows for the resource, as bits: nobody is restricted yet.
-TOPIC_OPERATIONS: Final = 0b1101_1111_1000
-CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
-GROUP_OPERATIONS: Final = 0b1101_0100_1000
+_NOT_ASKED_FOR: Final = -(1 << 31)
 _PARTITIONS_AT_ONCE: Final = 100
 _TOPICS_AT_ONCE: Final = 50
+_BY_ID_FROM: Final = 12
 
 _Described = Generator[None, None, MetadataResponse.Topic]
 
 
 def handle(
     broker: Broker, call: Call, request: MetadataRequest
-) -> Generator[None, None, MetadataResponse | None]:
+) -> Generator[None, None, MetadataResponse | Deferred]:
+    topics = request.topics or ()
+    if any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
+        if call.api_version < _BY_ID_FROM:
+            return refuse(request, ErrorCode.INVALID_REQUEST, call.api_version)
+        if any(topic.name is None and topic.topic_id == ZERO_UUID for topic in topics):
+            # Kafka trips over these, and so that is what clients know.
+            return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, call.api_version)
     missing = _to_create(broker, call, request)
     if missing:
         broker.changes.create_missing(missing, lambda: _answer_later(broker, call, request))
-        return None
+        return LATER
     return (yield from _answer(broker, call, request))
 
 
@@ -45,12 +53,13 @@ def _answer_later(broker: Broker, call: Call, request: MetadataRequest) -> None:
     async def answer() -> None:
         turns = Turns()
         steps = _answer(broker, call, request)
-        try:
-            while True:
-                next(steps)
-                await turns.pause()
-        except StopIteration as finished:
-            call.reply(finished.value)
+        with call.answered_or_cut():
+            try:
+                while True:
+                    next(steps)
+                    await turns.pause()
+            except StopIteration as finished:
+                call.reply(finished.value)
 
     broker.spawn(answer())
 
@@ -59,29 +68,51 @@ def _wants_all(call: Call, request: MetadataRequest) -> bool:
     return request.topics is None or (call.api_version == 0 and not request.topics)
 
 
-def _to_create(broker: Broker, call: Call, request: MetadataRequest) -> list[str]:
+def _creates(broker: Broker, call: Call, request: MetadataRequest) -> bool:
+    """Whether the request creates what it asks for."""
     if not broker.config.topics.auto_create or _wants_all(call, request):
-        return []
-    if call.api_version >= 4 and not request.allow_auto_topic_creation:
+        return False
+    return call.api_version < 4 or request.allow_auto_topic_creation
+
+
+def _to_create(broker: Broker, call: Call, request: MetadataRequest) -> list[str]:
+    if not _creates(broker, call, request):
         return []
     return [
-        topic.name
-        for topic in request.topics or ()
-        if topic.name and topic.name not in broker.catalogue and not name_problem(topic.name)
+        name
+        for name in _asked(request)
+        if isinstance(name, str)
+        and name not in broker.catalogue
+        and not name_problem(name)
+        and call.shows(ResourceType.TOPIC, name)
+        and call.may(Operation.CREATE, ResourceType.TOPIC, name)
     ]
+
+
+def _asked(request: MetadataRequest) -> list[str] | list[bytes]:
+    """Names or ids, each once. If there are ids, they alone count, as in Kafka."""
+    topics = request.topics or ()
+    ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
+    names = dict.fromkeys(topic.name or "" for topic in topics)
+    return list(ids) or list(names)
 
 
 def _answer(
     broker: Broker, call: Call, request: MetadataRequest
 ) -> Generator[None, None, MetadataResponse]:
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else -(1 << 31)
     if _wants_all(call, request):
-        walks = (_described(broker, topic, operations) for topic in list(broker.catalogue))
+        walks = (
+            _described(broker, call, request, topic)
+            for topic in list(broker.catalogue)
+            if call.shows(ResourceType.TOPIC, topic.name)
+        )
     else:
-        walks = (_wanted(broker, wanted, operations) for wanted in request.topics or ())
+        walks = (_wanted(broker, call, request, wanted) for wanted in _asked(request))
     topics: list[MetadataResponse.Topic] = []
     for walk in walks:
         described = yield from walk
+        if not call.spend(1 + len(described.partitions)):
+            described.error_code, described.partitions = TOO_MUCH, ()
         topics.append(described)
         if len(topics) % _TOPICS_AT_ONCE == 0:
             yield
@@ -96,31 +127,39 @@ def _answer(
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = call.operations(ResourceType.CLUSTER)
     return response
 
 
-def _wanted(broker: Broker, wanted: MetadataRequest.Topic, operations: int) -> _Described:
-    if wanted.name is None:
-        topic = broker.catalogue.by_id(wanted.topic_id)
-        if topic is None:
-            return MetadataResponse.Topic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
-            )
-        return (yield from _described(broker, topic, operations))
-    topic = broker.catalogue.get(wanted.name)
-    if topic is not None:
-        return (yield from _described(broker, topic, operations))
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataResponse.Topic(
-        error_code=invalid if name_problem(wanted.name) else unknown,
-        name=wanted.name,
-        topic_id=ZERO_UUID,
-    )
+def _wanted(
+    broker: Broker, call: Call, request: MetadataRequest, wanted: str | bytes
+) -> _Described:
+    topic = call.topic(wanted)
+    if isinstance(topic, Topic):
+        return (yield from _described(broker, call, request, topic))
+    if isinstance(wanted, bytes):
+        return MetadataResponse.Topic(error_code=topic, name=None, topic_id=wanted)
+    described = MetadataResponse.Topic(error_code=topic, name=wanted, topic_id=ZERO_UUID)
+    if topic is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return described
+    if name_problem(wanted):
+        described.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif _creates(broker, call, request) and not call.may(
+        Operation.CREATE, ResourceType.TOPIC, wanted
+    ):
+        described.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return described
+    described.topic_authorized_operations = _operations(call, request, wanted)
+    return described
 
 
-def _described(broker: Broker, topic: Topic, operations: int) -> _Described:
+def _operations(call: Call, request: MetadataRequest, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return _NOT_ASKED_FOR
+    return call.operations(ResourceType.TOPIC, name)
+
+
+def _described(broker: Broker, call: Call, request: MetadataRequest, topic: Topic) -> _Described:
     node = (broker.node_id,)
     partitions = []
     for index in range(topic.partition_count):
@@ -139,7 +178,7 @@ def _described(broker: Broker, topic: Topic, operations: int) -> _Described:
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        topic_authorized_operations=operations,
+        topic_authorized_operations=_operations(call, request, topic.name),
         partitions=partitions,
     )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.broker.catalogue import Topic
+from shoal.broker.handlers import Deferred
 from shoal.broker.handlers.group_request import ask, ask_each
-from shoal.broker.topics import Topic
 from shoal.errors import ErrorCode
-from shoal.group.refusals import refusal
+from shoal.group.coordinator.refusals import refusal
 from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -30,14 +31,15 @@ _Partition = OffsetCommitResponse.Partition
 refuse = refusal
 
 
-def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> Generator[None, None, None]:
+def handle(
+    broker: Broker, call: Call, request: OffsetCommitRequest
+) -> Generator[None, None, Deferred]:
     refused: dict[tuple[int, int], ErrorCode] = {}
     asked = request.topics
-    accepted = yield from _accepted(broker, call, asked, refused)
+    accepted = yield from _accepted(call, asked, refused)
     parts = list(_parts(accepted))
     if len(parts) == 1 and not refused:
-        ask(broker, call, request.group_id, request)
-        return
+        return ask(broker, call, request.group_id, request)
 
     def part(topics: list[_Asked]) -> tuple[str, OffsetCommitRequest]:
         alone = OffsetCommitRequest(
@@ -50,16 +52,17 @@ def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> Generato
         )
         return request.group_id, alone
 
-    yield from ask_each(
-        broker,
-        call,
-        map(part, parts),
-        lambda replies: call.answer(_merged(asked, refused, replies)),
+    return (
+        yield from ask_each(
+            broker,
+            call,
+            map(part, parts),
+            lambda replies: call.answer(_merged(asked, refused, replies)),
+        )
     )
 
 
 def _accepted(
-    broker: Broker,
     call: Call,
     asked: Sequence[_Asked],
     refused: dict[tuple[int, int], ErrorCode],
@@ -69,14 +72,12 @@ def _accepted(
     accepted = []
     seen = 0
     for number, topic in enumerate(asked):
-        known = (
-            broker.catalogue.by_id(topic.topic_id) if by_id else broker.catalogue.get(topic.name)
-        )
-        if known is not None:
+        known = call.topic(topic.topic_id if by_id else topic.name)
+        if isinstance(known, Topic):
             topic.name = known.name
         kept = []
         for each in topic.partitions:
-            fault = _fault(known, each.partition_index, by_id=by_id)
+            fault = _fault(known, each.partition_index)
             if fault is ErrorCode.NONE:
                 kept.append(each)
             else:
@@ -135,9 +136,9 @@ def _merged(
     )
 
 
-def _fault(topic: Topic | None, index: int, *, by_id: bool) -> ErrorCode:
-    if topic is None and by_id:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if topic is None or not 0 <= index < topic.partition_count:
+def _fault(topic: Topic | ErrorCode, index: int) -> ErrorCode:
+    if isinstance(topic, ErrorCode):
+        return topic
+    if not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

@@ -5,12 +5,14 @@ Since v10 topics go by id; the names coordinators know are put in before, the id
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from shoal.broker.handlers.group_request import ask, ask_each
+from shoal.access.resources import ResourceType
+from shoal.broker.handlers import Deferred
+from shoal.broker.handlers.group_request import Gathering, ask, ask_each, in_elements
 from shoal.errors import ErrorCode
-from shoal.group.refusals import refusal
+from shoal.group.coordinator.refusals import refusal
 from shoal.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
@@ -20,12 +22,24 @@ if TYPE_CHECKING:
 
 refuse = refusal
 
+_SEVERAL_FROM: Final = 8
+_BY_ID_FROM: Final = 10
 
-def handle(broker: Broker, call: Call, request: OffsetFetchRequest) -> Generator[None, None, None]:
-    if call.api_version < 8:
-        ask(broker, call, request.group_id, request)
-        return
-    by_id = call.api_version >= 10
+
+def handle(
+    broker: Broker, call: Call, request: OffsetFetchRequest
+) -> Generator[None, None, Deferred]:
+    if call.api_version < _SEVERAL_FROM:
+        return _ask_one(broker, call, request)
+    by_id = call.api_version >= _BY_ID_FROM
+    refused: list[OffsetFetchResponse.Group] = []
+    wants_all = {group.group_id for group in request.groups if group.topics is None}
+
+    def is_allowed(group: OffsetFetchRequest.Group) -> bool:
+        code = call.check(ResourceType.GROUP, group.group_id)
+        if code is not ErrorCode.NONE:
+            refused.append(OffsetFetchResponse.Group(group_id=group.group_id, error_code=code))
+        return code is ErrorCode.NONE
 
     def part(group: OffsetFetchRequest.Group) -> tuple[str, OffsetFetchRequest]:
         if by_id and group.topics is not None:
@@ -37,12 +51,60 @@ def handle(broker: Broker, call: Call, request: OffsetFetchRequest) -> Generator
 
     def finish(replies: list[Any]) -> None:
         groups = [group for reply in replies for group in reply.groups]
-        if by_id:
-            for group in groups:
+        for group in groups:
+            group.topics = _covered(call, group.topics, of_all=group.group_id in wants_all)
+            if by_id:
                 _put_ids(broker, group)
-        call.answer(OffsetFetchResponse(groups=groups))
+        call.answer(OffsetFetchResponse(groups=groups + refused))
 
-    yield from ask_each(broker, call, map(part, request.groups), finish)
+    asked = filter(is_allowed, _each_once(request.groups))
+    return (yield from ask_each(broker, call, map(part, asked), finish, _weight))
+
+
+def _weight(response: OffsetFetchResponse) -> int:
+    return sum(
+        len(topic.partitions)
+        + in_elements(sum(len(each.metadata or "") for each in topic.partitions))
+        for group in response.groups
+        for topic in group.topics
+    ) + len(response.groups)
+
+
+def _ask_one(broker: Broker, call: Call, request: OffsetFetchRequest) -> Deferred:
+    def finish(replies: list[Any]) -> None:
+        (reply,) = replies
+        reply.topics = _covered(call, reply.topics, of_all=request.topics is None)
+        call.answer(reply)
+
+    gathering = Gathering(call, finish)
+    ask(broker, call, request.group_id, request, gathering.ticket())
+    return gathering.close()
+
+
+def _covered(call: Call, topics: Iterable[Any], *, of_all: bool) -> list[Any]:
+    """The answer without what this client may not see: left out, or as codes if it was named."""
+    if of_all:
+        return [topic for topic in topics if call.shows(ResourceType.TOPIC, topic.name)]
+    told = list(topics)
+    for topic in told:
+        # One without a name is an id that stands for nothing.
+        code = call.check(ResourceType.TOPIC, topic.name) if topic.name else ErrorCode.NONE
+        if code is not ErrorCode.NONE:
+            for each in topic.partitions:
+                each.committed_offset, each.committed_leader_epoch = -1, -1
+                each.metadata, each.error_code = "", code
+    return told
+
+
+def _each_once(groups: Iterable[OffsetFetchRequest.Group]) -> Iterator[OffsetFetchRequest.Group]:
+    """All offsets of a group are told once, however often a few bytes ask for them."""
+    told = set()
+    for group in groups:
+        if group.topics is None:
+            if group.group_id in told:
+                continue
+            told.add(group.group_id)
+        yield group
 
 
 def _put_ids(broker: Broker, group: OffsetFetchResponse.Group) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from shoal.broker.partitions import epoch_fault
+from shoal.broker.partitions import strict_epoch_fault
 from shoal.errors import ErrorCode
+from shoal.log.epochs import UNKNOWN_EPOCH
 from shoal.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -28,7 +29,7 @@ def handle(
     for topic in request.topics:
         partitions = []
         for wanted in topic.partitions:
-            partitions.append(_look_up(broker, topic.topic, wanted))
+            partitions.append(_look_up(broker, call, topic.topic, wanted))
             yield
         topics.append(
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
@@ -39,18 +40,22 @@ def handle(
 
 
 def _look_up(
-    broker: Broker, name: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    broker: Broker,
+    call: Call,
+    name: str,
+    wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
 ) -> _Answer:
-    topic = broker.catalogue.get(name)
-    if topic is None:
-        return _Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = call.topic(name)
+    if isinstance(topic, ErrorCode):
+        return _Answer(partition=wanted.partition, error_code=topic)
     partition = broker.partitions.find(topic, wanted.partition)
     if isinstance(partition, ErrorCode):
         return _Answer(partition=wanted.partition, error_code=partition)
-    if (fault := epoch_fault(partition, wanted.current_leader_epoch)) is not ErrorCode.NONE:
+    if (fault := strict_epoch_fault(partition, wanted.current_leader_epoch)) is not ErrorCode.NONE:
         return _Answer(partition=wanted.partition, error_code=fault)
     if partition is None:
-        found = (0, 0) if wanted.leader_epoch == 0 else None
+        is_known = wanted.leader_epoch <= 0 and wanted.leader_epoch != UNKNOWN_EPOCH
+        found = (wanted.leader_epoch, 0) if is_known else None
     else:
         found = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     if found is None:

@@ -6,10 +6,20 @@ client is told only that it failed; why goes to the audit log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Any
 
-from shoal.broker.sasl import PasswordCheck, Stage
-from shoal.broker.scram import AuthenticationRefusedError, decoy, password_matches
+from shoal.access.bearer_tokens import TokenRefusedError, read_client_first, refusal_message
+from shoal.broker.handlers import LATER
+from shoal.broker.sasl import OAUTHBEARER, PasswordCheck, SaslStage
+from shoal.broker.scram import (
+    AuthenticationRefusedError,
+    PrincipalChangedError,
+    WrongPasswordError,
+    decoy,
+    password_matches,
+)
+from shoal.broker.server import BoundListener
 from shoal.errors import ErrorCode
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -18,12 +28,8 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-# The credential a plain password is checked against, if the user has one of each.
-_OF_PLAIN: Final = "SCRAM-SHA-256"
-
-
 async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -> Any:
-    if call.session.stage is not Stage.TOKENS:
+    if call.session.stage is not SaslStage.TOKENS:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received out of order",
@@ -34,29 +40,47 @@ async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -
         _refused(broker, call, str(error))
         response = SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-            error_message="Authentication failed: invalid credentials",
+            error_message=_told(call, error),
         )
         # What it sent behind that is not looked at: many guesses at once would not be slow.
         call.connection.close_when_flushed()
         broker.loop.call_later(_delay(broker), _reply_and_close, call, response)
-        return None
-    return SaslAuthenticateResponse(auth_bytes=answer)
+        return LATER
+    return SaslAuthenticateResponse(
+        error_message="", auth_bytes=answer, session_lifetime_ms=_lifetime_ms(broker, call)
+    )
+
+
+def _told(call: Call, error: AuthenticationRefusedError) -> str:
+    """What the client may know of it."""
+    if isinstance(error, PrincipalChangedError):
+        return "Authentication failed: a re-authentication must be that of the same principal"
+    return call.session.told_refusal or "Authentication failed: invalid credentials"
+
+
+def _lifetime_ms(broker: Broker, call: Call) -> int:
+    """How long the name counts from now; Kafka's 0 forever, and while it is not proved yet."""
+    session = call.session
+    if session.ends_ms is None or not session.is_authenticated:
+        return 0
+    return max(1, round(session.ends_ms - broker.steady_ms()))
 
 
 def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
     """After SaslHandshake v0 tokens come bare: a length and the token, both ways."""
 
     async def run() -> None:
-        try:
-            answer = await _step(broker, call, token)
-        except AuthenticationRefusedError as error:
-            _refused(broker, call, str(error))
-            call.connection.close_when_flushed()
-            broker.loop.call_later(_delay(broker), call.connection.close)
-            return
-        finally:
-            call.connection.release()
-        call.send([len(answer).to_bytes(4) + answer])
+        with call.answered_or_cut():
+            try:
+                answer = await _step(broker, call, token)
+            except AuthenticationRefusedError as error:
+                _refused(broker, call, str(error))
+                call.connection.close_when_flushed()
+                broker.loop.call_later(_delay(broker), call.connection.close)
+                return
+            finally:
+                call.connection.release()
+            call.send([len(answer).to_bytes(4) + answer])
 
     call.connection.hold()
     broker.spawn(run())
@@ -64,28 +88,80 @@ def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
 
 async def _step(broker: Broker, call: Call, token: bytes) -> bytes:
     session = call.session
-    found = session.step(token, broker.users, broker.decoy_secret)
-    if isinstance(found, PasswordCheck):
-        credential = found.credential or decoy(
-            _OF_PLAIN, found.user, broker.decoy_secret, broker.users.alike(_OF_PLAIN)
-        )
-        # Deriving the key takes milliseconds: not on the loop.
-        matches = await broker.loop.run_in_executor(
-            None, password_matches, credential, found.password
-        )
-        if not matches or found.credential is None:
-            raise AuthenticationRefusedError("wrong user or password")
-        session.passed(found.user)
-        found = b""
+    if session.mechanism == OAUTHBEARER:
+        return await _bearer(broker, call, token)
+    if session.is_challenged:
+        await _turn(broker, call, session.claimed_user)
+    secret = broker.users.decoy_secret
+    try:
+        found = session.step(token, broker.users, secret)
+        if isinstance(found, PasswordCheck):
+            await _turn(broker, call, found.user)
+            # Made up for everybody: the time it takes must not tell who is known.
+            made = decoy("PLAIN", found.user, secret, broker.users.alike("PLAIN"))
+            # Deriving the key takes milliseconds: not on the loop.
+            matches = await broker.loop.run_in_executor(
+                None, password_matches, found.credential or made, found.password
+            )
+            if not matches or found.credential is None:
+                raise WrongPasswordError(found.user)
+            session.passed(found.user)
+            found = b""
+    except WrongPasswordError as error:
+        broker.guesses.was_wrong(error.user, call.connection.peer_host, broker.loop.time())
+        raise
     if session.is_authenticated:
-        broker.server.authenticated(call.connection)
-        broker.audit("authenticated", peer=call.connection.peer_host, user=session.principal)
+        broker.guesses.was_right(session.user, call.connection.peer_host)
+        _let_in(broker, call, None)
     return found
+
+
+async def _bearer(broker: Broker, call: Call, message: bytes) -> bytes:
+    """A token is right or wrong at once; a client that was told what is wrong says so, and goes."""
+    session = call.session
+    if session.told_refusal is not None:
+        raise AuthenticationRefusedError("the token was refused")
+    oauth = broker.oauth
+    assert oauth is not None, "a listener with OAUTHBEARER does not start without"
+    try:
+        first = read_client_first(message)
+        owner = await oauth.owner(first.token)
+        if first.acts_for not in (None, owner.name):
+            raise TokenRefusedError("acting for another user is not supported")
+    except TokenRefusedError as error:
+        answer = refusal_message(error, oauth.rules)
+        session.told_refusal = answer.decode()
+        _refused(broker, call, str(error))
+        return answer
+    session.passed(owner.name)
+    _let_in(broker, call, owner.expires_ms - broker.now_ms())
+    return b""
+
+
+def _let_in(broker: Broker, call: Call, token_ms: int | None) -> None:
+    """The name is proved: for how long it counts, by its token and by the listener's setting."""
+    session, listener = call.session, call.connection.listener
+    assert isinstance(listener, BoundListener)
+    limits = [listener.config.max_reauth_ms] if listener.config.max_reauth_ms else []
+    if token_ms is not None:
+        limits.append(max(0, token_ms))
+    session.limit(broker.steady_ms(), min(limits) if limits else None)
+    broker.server.authenticated(call.connection)
+    broker.audit.access("authenticated", peer=call.connection.peer_host, user=session.principal)
+
+
+async def _turn(broker: Broker, call: Call, user: str) -> None:
+    """Wait for this address's turn to try a password of this user."""
+    wait = broker.guesses.turn_in(user, call.connection.peer_host, broker.loop.time())
+    if wait is None:
+        raise AuthenticationRefusedError("too many wrong passwords")
+    if wait:
+        await asyncio.sleep(wait)
 
 
 def _refused(broker: Broker, call: Call, reason: str) -> None:
     broker.counters.refused["authentication"] += 1
-    broker.audit(
+    broker.audit.access(
         "authentication refused",
         peer=call.connection.peer_host,
         user=call.session.claimed_user,

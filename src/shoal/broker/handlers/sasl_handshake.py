@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.broker.sasl import Stage
+from shoal.broker.sasl import SaslStage
 from shoal.errors import ErrorCode
 from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     session = call.session
-    offered = list(session.mechanisms)
-    if session.stage is not Stage.HANDSHAKE:
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=offered)
+    offered = list(session.offered)
+    if session.stage is not SaslStage.HANDSHAKE:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     if not session.handshake(request.mechanism, raw_tokens=call.api_version == 0):
-        broker.audit(
+        broker.audit.access(
             "mechanism refused", peer=call.connection.peer_host, mechanism=request.mechanism
         )
         return SaslHandshakeResponse(

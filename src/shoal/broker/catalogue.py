@@ -1,5 +1,7 @@
 """The catalogue: which topics exist, how many partitions they have, how they are configured.
 
+Settings of the broker and of groups, access rules and quotas are in it, too.
+
 Rule: ``decide_*`` only looks and returns a journal entry or an error; ``replay`` is the only
 place that changes the catalogue. Loading after a restart is replaying.
 """
@@ -12,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal.broker.journal import Entry
-from shoal.broker.topic_configs import TOPIC_CONFIGS, check_value
+from shoal.broker.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS, check_value, segment_fault
 from shoal.errors import ConfigError, ErrorCode
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+NAME_MAX: Final = 249
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 Refusal = tuple[ErrorCode, str]
 
@@ -43,8 +46,8 @@ def name_problem(name: str | None) -> str:
         return "the name is empty"
     if name in (".", ".."):
         return "the name must not be '.' or '..'"
-    if len(name) > 249:
-        return "the name is longer than 249 characters"
+    if len(name) > NAME_MAX:
+        return f"the name is longer than {NAME_MAX} characters"
     if not _NAME.fullmatch(name):
         return "only letters, digits, '.', '_' and '-' are allowed in a topic name"
     return ""
@@ -59,6 +62,7 @@ class Catalogue:
         *,
         topics_max: int,
         partitions_max: int,
+        segment_bytes_min: int = 0,
     ) -> None:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -67,11 +71,22 @@ class Catalogue:
         self._defaults = dict(defaults)
         self._topics_max = topics_max
         self._partitions_max = partitions_max
+        self._segment_bytes_min = segment_bytes_min
         self._partition_total = 0
         # Set through AlterConfigs on the broker, on all brokers (""), and on groups.
+        # Set while running: on this broker, and on all brokers, which gives way to the former.
         self.broker_configs: dict[str, str] = {}
+        self.cluster_configs: dict[str, str] = dict(CLUSTER_CONFIGS)
         self.group_configs: dict[str, dict[str, str]] = {}
+        # Which metrics clients are to push, by the name of the subscription.
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        # The fields of each access rule (``acls.py``), whether or not they are in force.
+        self.acls: set[tuple[Any, ...]] = set()
+        self.quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
         self.next_producer_id = 0
+        # Levels of features that somebody has set, and how often that was done.
+        self.feature_levels: dict[str, int] = {}
+        self.features_epoch = 0
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -93,16 +108,21 @@ class Catalogue:
     def default(self, name: str) -> str:
         """The value of a topic configuration that the topic itself does not set."""
         entry = TOPIC_CONFIGS[name]
-        if entry.broker_name is not None and entry.broker_name in self.broker_configs:
-            return self.broker_configs[entry.broker_name]
+        for configs in (self.broker_configs, self.cluster_configs):
+            if entry.broker_name is not None and entry.broker_name in configs:
+                return configs[entry.broker_name]
         return self._defaults.get(name, entry.default)
+
+    def set_number(self, name: str, otherwise: int) -> int:
+        """A setting of the broker that was changed while running, or what counts without it."""
+        for configs in (self.broker_configs, self.cluster_configs):
+            if name in configs:
+                return int(configs[name])
+        return otherwise
 
     def config(self, topic: Topic, name: str) -> str:
         value = topic.configs.get(name)
         return value if value is not None else self.default(name)
-
-    def effective(self, topic: Topic) -> dict[str, str]:
-        return {name: self.config(topic, name) for name in TOPIC_CONFIGS}
 
     @property
     def file_defaults(self) -> Mapping[str, str]:
@@ -140,11 +160,8 @@ class Catalogue:
         topics, partitions = 1 + beside[0], partition_count + beside[1]
         if not internal and (refusal := self._too_many(partitions, new_topics=topics)):
             return refusal
-        try:
-            for key, value in configs.items():
-                check_value(key, value)
-        except ConfigError as error:
-            return ErrorCode.INVALID_CONFIG, str(error)
+        if conflict := self._config_problem(configs):
+            return ErrorCode.INVALID_CONFIG, conflict
         return {
             "kind": "topic",
             "name": name,
@@ -152,6 +169,21 @@ class Catalogue:
             "partitions": partition_count,
             "configs": dict(configs),
         }
+
+    def _config_problem(self, configs: Mapping[str, str]) -> str | None:
+        """Why a topic cannot have these configurations beside the defaults."""
+        try:
+            for key, value in configs.items():
+                check_value(key, value)
+                if fault := segment_fault(key, value, self._segment_bytes_min):
+                    return fault
+        except ConfigError as error:
+            return str(error)
+        low, high = "min.compaction.lag.ms", "max.compaction.lag.ms"
+        lowest, highest = (int(configs.get(key) or self.default(key)) for key in (low, high))
+        if (low in configs or high in configs) and lowest > highest:
+            return f"conflict topic config setting {low} ({lowest}) > {high} ({highest})"
+        return None
 
     def _collision(self, name: str) -> str | None:
         """Kafka refuses 'a.b' beside 'a_b': metric names would be the same."""
@@ -199,14 +231,19 @@ class Catalogue:
         return {"kind": "partitions", "name": name, "partitions": count}
 
     def decide_configs(self, name: str, configs: Mapping[str, str]) -> Entry | Refusal:
-        """Replace all of a topic's own configurations."""
+        """Replace all of a topic's own configurations.
+
+        The faults come in Kafka's order: what is said of the settings counts before whether there
+        is such a topic.
+        """
+        if not name:
+            return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+        if fault := name_problem(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, fault
+        if conflict := self._config_problem(configs):
+            return ErrorCode.INVALID_CONFIG, conflict
         if name not in self._topics:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist."
-        try:
-            for key, value in configs.items():
-                check_value(key, value)
-        except ConfigError as error:
-            return ErrorCode.INVALID_CONFIG, str(error)
         return {"kind": "configs", "name": name, "configs": dict(configs)}
 
     # --- replaying ------------------------------------------------------------------------------
@@ -240,21 +277,59 @@ class Catalogue:
     def _replay_broker_configs(self, entry: Entry) -> None:
         self.broker_configs = dict(entry["configs"])
 
+    def _replay_cluster_configs(self, entry: Entry) -> None:
+        self.cluster_configs = dict(entry["configs"])
+
     def _replay_group_configs(self, entry: Entry) -> None:
         if entry["configs"]:
             self.group_configs[entry["group"]] = dict(entry["configs"])
         else:
             self.group_configs.pop(entry["group"], None)
 
+    def _replay_client_metrics(self, entry: Entry) -> None:
+        if entry["configs"]:
+            self.client_metrics[entry["name"]] = dict(entry["configs"])
+        else:
+            self.client_metrics.pop(entry["name"], None)
+
+    def _replay_acls(self, entry: Entry) -> None:
+        self.acls.difference_update(map(tuple, entry["removed"]))
+        self.acls.update(map(tuple, entry["added"]))
+
+    def _replay_quotas(self, entry: Entry) -> None:
+        entity = tuple((kind, name) for kind, name in entry["entity"])
+        if entry["values"]:
+            self.quotas[entity] = dict(entry["values"])
+        else:
+            self.quotas.pop(entity, None)
+
     def _replay_producer_ids(self, entry: Entry) -> None:
         self.next_producer_id = max(self.next_producer_id, entry["next"])
+
+    def _replay_features(self, entry: Entry) -> None:
+        self.feature_levels = dict(entry["levels"])
+        self.features_epoch = entry.get("epoch", self.features_epoch + 1)
 
     def entries(self) -> Iterable[dict[str, Any]]:
         """The shortest journal that gives this catalogue."""
         yield {"kind": "producer_ids", "next": self.next_producer_id}
         yield {"kind": "broker_configs", "configs": self.broker_configs}
+        if self.cluster_configs != CLUSTER_CONFIGS:
+            yield {"kind": "cluster_configs", "configs": self.cluster_configs}
         for group, configs in self.group_configs.items():
             yield {"kind": "group_configs", "group": group, "configs": configs}
+        for name, configs in self.client_metrics.items():
+            yield {"kind": "client_metrics", "name": name, "configs": configs}
+        if self.features_epoch:
+            yield {
+                "kind": "features",
+                "levels": self.feature_levels,
+                "epoch": self.features_epoch,
+            }
+        if self.acls:
+            yield {"kind": "acls", "added": sorted(self.acls), "removed": []}
+        for entity, values in self.quotas.items():
+            yield {"kind": "quotas", "entity": entity, "values": values}
         for topic in self._topics.values():
             yield {
                 "kind": "topic",

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from shoal.broker.catalogue import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Catalogue, Refusal, Topic
 from shoal.broker.config import BrokerConfig
 from shoal.broker.journal import Entry, Journal
 from shoal.broker.slices import Turns
-from shoal.broker.topics import OFFSETS_TOPIC, Catalogue, Refusal, Topic
 from shoal.errors import BrokerError
 
-logger = logging.getLogger("shoal.broker.changes")
+logger = logging.getLogger("shoal.broker.catalogue_changes")
 
 _ENTRIES_AT_ONCE: Final = 500
 _PRODUCER_IDS_AT_ONCE: Final = 1_000
@@ -28,6 +28,13 @@ OFFSETS_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
     "segment.bytes": "104857600",
+}
+TRANSACTIONS_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "uncompressed",
+    "min.insync.replicas": "1",
+    "segment.bytes": "104857600",
+    "unclean.leader.election.enable": "false",
 }
 
 
@@ -54,9 +61,10 @@ class Changes:
         self._waits = config.durability != "os"
         self._default_partitions = config.topics.partitions
         self._offsets_partitions = config.groups.offsets_partitions
+        self._transactions_partitions = config.transactions.state_partitions
         self.turn = asyncio.Lock()
         self._producer_ids = range(0)
-        self._waiting_for_ids: deque[Callable[[int | None], None]] = deque()
+        self._waiting_for_ids: deque[Callable[[], None]] = deque()
 
     def decide_create(
         self,
@@ -69,6 +77,8 @@ class Changes:
         if name == OFFSETS_TOPIC:
             # It makes itself, without waiting for a turn.
             self.offsets_topic()
+        elif name == TRANSACTIONS_TOPIC:
+            self.transactions_topic()
         return self._catalogue.decide_create(
             name, os.urandom(16), partitions, configs, beside=beside
         )
@@ -132,22 +142,28 @@ class Changes:
         self._spawn(run())
 
     def offsets_topic(self) -> Topic:
-        """Made by the first group. Its entry need not be awaited: its logs speak for it."""
-        topic = self._catalogue.get(OFFSETS_TOPIC)
+        """Made by the first group."""
+        return self._internal_topic(OFFSETS_TOPIC, self._offsets_partitions, OFFSETS_CONFIGS)
+
+    def transactions_topic(self) -> Topic:
+        """Made by the first producer that asks for its transaction coordinator."""
+        return self._internal_topic(
+            TRANSACTIONS_TOPIC, self._transactions_partitions, TRANSACTIONS_CONFIGS
+        )
+
+    def _internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Its entry need not be awaited: its logs speak for it."""
+        topic = self._catalogue.get(name)
         if topic is None:
             decided = self._catalogue.decide_create(
-                OFFSETS_TOPIC,
-                os.urandom(16),
-                self._offsets_partitions,
-                OFFSETS_CONFIGS,
-                internal=True,
+                name, os.urandom(16), partitions, configs, internal=True
             )
             assert isinstance(decided, dict), decided
             self._journal.append([decided])
-            self._catalogue.replay(decided)
+            self._apply(decided)
             if self._waits:
                 self._loop.run_in_executor(None, self._journal.sync)
-            topic = self._catalogue.get(OFFSETS_TOPIC)
+            topic = self._catalogue.get(name)
             assert topic is not None
         return topic
 
@@ -156,9 +172,19 @@ class Changes:
 
         None if that is not possible now.
         """
+        self.reserve_producer_ids(lambda: then(self.take_producer_id()))
+
+    def take_producer_id(self) -> int | None:
+        """As ``new_producer_id``, for those who cannot wait: None if there is none at hand."""
+        if not self._producer_ids:
+            return None
+        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return first
+
+    def reserve_producer_ids(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when an id is at hand, or when there is none to be had now."""
         if self._producer_ids:
-            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-            then(first)
+            then()
             return
         self._waiting_for_ids.append(then)
         if len(self._waiting_for_ids) == 1:
@@ -178,6 +204,6 @@ class Changes:
         waiting, self._waiting_for_ids = self._waiting_for_ids, deque()
         for then in waiting:
             if is_reserved:
-                self.new_producer_id(then)
+                self.reserve_producer_ids(then)  # they may be more than the block has
             else:
-                then(None)
+                then()

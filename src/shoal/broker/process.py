@@ -13,12 +13,14 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
 from time import perf_counter
 from typing import Final
 
 from shoal.broker.broker import Broker
 from shoal.broker.config import BrokerConfig
+from shoal.broker.flags import LOG_FORMATS, LOG_LEVELS
 from shoal.errors import ConfigError
 
 logger = logging.getLogger("shoal.broker")
@@ -26,8 +28,6 @@ logger = logging.getLogger("shoal.broker")
 # More than anybody needs, and little enough for programs that close every number below it.
 _FILES_MAX: Final = 1 << 20
 _FILES_OF_LOGS: Final = 256
-_LEVELS: Final = ("debug", "info", "warning", "error")
-_FORMATS: Final = ("text", "json")
 
 
 class JsonLines(logging.Formatter):
@@ -47,7 +47,10 @@ class JsonLines(logging.Formatter):
 
 def set_up_logging(level: str, log_format: str) -> None:
     """Raises ConfigError if there is no such level or format."""
-    for flag, given, known in (("level", level, _LEVELS), ("format", log_format, _FORMATS)):
+    for flag, given, known in (
+        ("level", level, LOG_LEVELS),
+        ("format", log_format, LOG_FORMATS),
+    ):
         if given.lower() not in known:
             raise ConfigError(f"--log-{flag} {given!r} is not one of {', '.join(known)}")
     handler = logging.StreamHandler(sys.stderr)
@@ -61,12 +64,14 @@ def set_up_logging(level: str, log_format: str) -> None:
     root.propagate = False
 
 
-def run(config: BrokerConfig, *, json_output: bool = False) -> None:
+def run(config: BrokerConfig, *, json_output: bool = False, with_ui: bool = False) -> None:
     """Serve until a signal says stop."""
+    if with_ui:
+        check_ui(config)
     # A sync that is done must get through to a busy loop: 5 ms, the default, is a sync's own time.
     sys.setswitchinterval(0.001)
     raise_file_limit(config)
-    asyncio.run(_serve(config, json_output=json_output))
+    asyncio.run(_serve(config, json_output=json_output, with_ui=with_ui))
 
 
 def raise_file_limit(config: BrokerConfig) -> int:
@@ -91,7 +96,7 @@ def raise_file_limit(config: BrokerConfig) -> int:
     return soft
 
 
-async def _serve(config: BrokerConfig, *, json_output: bool) -> None:
+async def _serve(config: BrokerConfig, *, json_output: bool, with_ui: bool) -> None:
     began = perf_counter()
     broker = Broker(config)
     await broker.start()
@@ -117,10 +122,39 @@ async def _serve(config: BrokerConfig, *, json_output: bool) -> None:
     # Requests leave no cycles behind, so the count that starts a collection can be high.
     gc.set_threshold(20_000, 20, 50)
     _announce(broker, seconds=perf_counter() - began, json_output=json_output)
+    dashboard = _dashboard(broker) if with_ui else None
     try:
         await stop.wait()
     finally:
+        if dashboard is not None:
+            dashboard.terminate()
         await broker.stop()
+        if dashboard is not None:
+            dashboard.wait()
+
+
+def check_ui(config: BrokerConfig) -> None:
+    """Raises ConfigError if a dashboard that was told nothing could not log in."""
+    first = config.listeners[0]
+    if first.sasl or first.certificate_file:
+        raise ConfigError(
+            "--ui needs a first listener without SASL and TLS; with them, run `shoal ui` beside "
+            "the broker and give it a user"
+        )
+
+
+def _dashboard(broker: Broker) -> subprocess.Popen[bytes]:
+    """A process of its own: what a page costs, the broker's clients do not wait for. It ends when
+    its standard input does, so it never outlives the broker."""
+    where = broker.listeners[0]
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [
+            *(sys.executable, "-m", "shoal", "ui", "--no-browser", "--with-parent"),
+            *("--port", "0", "--bootstrap", f"{where.host}:{where.port}"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr.fileno(),
+    )
 
 
 def _announce(broker: Broker, *, seconds: float, json_output: bool) -> None:
@@ -128,12 +162,15 @@ def _announce(broker: Broker, *, seconds: float, json_output: bool) -> None:
     if not json_output:
         for address in addresses:
             print(f"ready {address}", flush=True)
+        if broker.metrics is not None:
+            print(f"metrics http://{broker.metrics.address}/metrics", flush=True)
         return
     print(
         json.dumps(
             {
                 "ready": addresses[0],
                 "listeners": addresses,
+                "metrics": broker.metrics.address if broker.metrics is not None else None,
                 "cluster_id": broker.cluster_id,
                 "node_id": broker.node_id,
                 "pid": os.getpid(),

@@ -1,0 +1,261 @@
+"""Bugs planted in what a broker shows of itself and takes of its clients."""
+
+from __future__ import annotations
+
+from tests.planted.bugs import PlantedBug
+
+CLIENTS = "tests/broker/test_client_metrics.py"
+COUNTS = "tests/broker/test_rebalance_counts.py"
+PORT = "tests/broker/test_metrics_port.py"
+TELEMETRY = "tests/broker/test_client_telemetry.py"
+TIMINGS = "tests/broker/test_timings.py"
+
+PLANTED_METRICS = (
+    # What a broker shows of itself
+    PlantedBug(
+        "acknowledgements from memory pass for durable ones",
+        "broker/timings.py",
+        "        if exchange.is_stored and self.is_durable:",
+        "        if exchange.is_stored:",
+        f"{TIMINGS} -k acknowledgement",
+    ),
+    PlantedBug(
+        "what was refused is an acknowledgement",
+        "broker/timings.py",
+        "        if exchange.is_stored and self.is_durable:",
+        "        if self.is_durable:",
+        f"{TIMINGS} -k acknowledgement",
+    ),
+    PlantedBug(
+        "durable acknowledgements are not timed on the quick way",
+        "broker/quick_produce.py",
+        "            call.is_stored = True\n",
+        "",
+        f"{PORT} -k counted_and_timed",
+    ),
+    PlantedBug(
+        "requests handled together count once",
+        "broker/timings.py",
+        "[bisect_left(SECONDS, seconds)] += count",
+        "[bisect_left(SECONDS, seconds)] += 1",
+        f"{TIMINGS} -k together",
+    ),
+    PlantedBug(
+        "the slowest request is remembered for ever",
+        "broker/timings.py",
+        "            self._before, self._now, self._turned_s = self._now, [0.0] * _PLACES, now_s",
+        "            pass",
+        f"{TIMINGS} -k slowest",
+    ),
+    PlantedBug(
+        "anybody's number makes a series of an API",
+        "broker/timings.py",
+        "        except IndexError:\n            return",
+        "        except KeyError:\n            return",
+        f"{TIMINGS} -k what_no_api_is",
+    ),
+    PlantedBug(
+        "the first cause counts, not the worst",
+        "broker/rebalance_counts.py",
+        '    EventKind.MEMBER_EXPIRED: "expired",\n    EventKind.MEMBER_LEFT: "left",\n',
+        '    EventKind.MEMBER_LEFT: "left",\n    EventKind.MEMBER_EXPIRED: "expired",\n',
+        f"{COUNTS} -k worst_cause",
+    ),
+    PlantedBug(
+        "causes are looked for before their effect only",
+        "broker/rebalance_counts.py",
+        "                rebalanced.append(event)",
+        "                self._count(event)",
+        f"{COUNTS} -k behind_its_effect",
+    ),
+    PlantedBug(
+        "a cause counts for all rebalances to come",
+        "broker/rebalance_counts.py",
+        "        happened = self._happened.pop(group_id, ())",
+        "        happened = self._happened.get(group_id, ())",
+        f"{COUNTS} -k worst_cause",
+    ),
+    PlantedBug(
+        "rebalances are counted for groups without end",
+        "broker/rebalance_counts.py",
+        "        if group_id not in self._by_group and len(self._by_group) >= GROUPS_MAX:",
+        "        if False:",
+        f"{COUNTS} -k without_end",
+    ),
+    PlantedBug(
+        "a group that was removed is counted on",
+        "broker/rebalance_counts.py",
+        "                self._forget(event.group_id)",
+        "                pass",
+        f"{COUNTS} -k forgotten",
+    ),
+    PlantedBug(
+        "a rebalance of the consumer protocol never ends",
+        "broker/groups.py",
+        "                counts.settled(key)",
+        "                pass",
+        f"{PORT} -k 'rebalances_are_told and consumer'",
+    ),
+    PlantedBug(
+        "the broker counts what was deleted unread as lag",
+        "broker/metrics_families.py",
+        "            reached = max(committed, seen.start if seen is not None else 0)",
+        "            reached = committed",
+        f"{PORT} -k log_begins",
+    ),
+    PlantedBug(
+        "the broker tells of a negative lag",
+        "broker/metrics_families.py",
+        "PartitionPosition(committed, max(0, end - reached), behind_s)",
+        "PartitionPosition(committed, end - reached, behind_s)",
+        f"{PORT} -k dashboards_know",
+    ),
+    PlantedBug(
+        "the broker shows series without end",
+        "broker/metrics_families.py",
+        "cluster_families(shown, series_max=self._series_max, coarse=coarse, fine=fine)",
+        "cluster_families(shown, series_max=1 << 30, coarse=coarse, fine=fine)",
+        f"{PORT} -k given_up",
+    ),
+    PlantedBug(
+        "a fetch that was looked for twice counts twice",
+        "broker/handlers/fetch.py",
+        "        self._taken[partition] = found.size\n",
+        "        self._taken[partition] = 0\n        partition.fetched_bytes += found.size\n",
+        f"{PORT} -k waited_for",
+    ),
+    PlantedBug(
+        "batches that were refused are not counted",
+        "broker/partitions.py",
+        "                self.refused_batches += 1",
+        "                pass",
+        f"{PORT} -k own_names",
+    ),
+    PlantedBug(
+        "a broker that starts says it is ready",
+        "broker/broker.py",
+        '        return "" if self._is_listening else "the broker is starting"',
+        '        return ""',
+        f"{PORT} -k readiness",
+    ),
+    PlantedBug(
+        "every scrape takes a look of its own",
+        "broker/metrics_port.py",
+        "        if running is None:",
+        "        if True:",
+        f"{PORT} -k share_one_look",
+    ),
+    PlantedBug(
+        "metrics of a broker are for everybody",
+        "broker/config.py",
+        "    if _LOOPBACK.match(host) is None and settings.token_file is None:",
+        "    if False:",
+        f"{PORT} -k refused_at_the_start",
+    ),
+    # What clients push
+    PlantedBug(
+        "one property that matches is enough",
+        "broker/telemetry_subscriptions.py",
+        "        return all(\n",
+        "        return not self._patterns or any(\n",
+        f"{TELEMETRY} -k clients_that_match",
+    ),
+    PlantedBug(
+        "a pattern matches a part of a property",
+        "broker/id_pattern.py",
+        "self._pattern.fullmatch(name) is not None",
+        "self._pattern.match(name) is not None",
+        f"{TELEMETRY} -k clients_that_match",
+    ),
+    PlantedBug(
+        "the longest interval counts",
+        "broker/client_telemetry.py",
+        "        interval_ms = min((INTERVAL_MS, *(one.interval_ms for one in matching)))",
+        "        interval_ms = max((0, *(one.interval_ms for one in matching)))",
+        f"{TELEMETRY} -k make_one",
+    ),
+    PlantedBug(
+        "clients push as often as they like",
+        "broker/client_telemetry.py",
+        "        elif not is_last:\n            return ErrorCode.THROTTLING_QUOTA_EXCEEDED",
+        "        elif not is_last:\n            pass",
+        f"{TELEMETRY} -k too_early",
+    ),
+    PlantedBug(
+        "who has ended goes on pushing",
+        "broker/client_telemetry.py",
+        "        if instance.has_ended:\n            return ErrorCode.INVALID_REQUEST",
+        "        if False:\n            return ErrorCode.INVALID_REQUEST",
+        f"{TELEMETRY} -k is_the_last",
+    ),
+    PlantedBug(
+        "an old answer counts after a change",
+        "broker/client_telemetry.py",
+        "        if instance is None or instance.version != self._version:",
+        "        if instance is None:",
+        f"{TELEMETRY} -k after_a_change",
+    ),
+    PlantedBug(
+        "clients that came are remembered without end",
+        "broker/client_telemetry.py",
+        "        if len(self._instances) > INSTANCES_MAX:",
+        "        if False:",
+        f"{TELEMETRY} -k clients_without_end",
+    ),
+    PlantedBug(
+        "a push inflates without end",
+        "broker/client_telemetry.py",
+        "INFLATED_BYTES_MAX: Final = 8 << 20",
+        "INFLATED_BYTES_MAX: Final = 8 << 30",
+        f"{TELEMETRY} -k no_metrics_are_refused",
+    ),
+    PlantedBug(
+        "clients are asked although nobody takes what they push",
+        "broker/handlers/api_versions.py",
+        "        if row.needs_receiver and not has_receiver:",
+        "        if False:",
+        f"{TELEMETRY} -k without_a_metrics_port",
+    ),
+    PlantedBug(
+        "subscriptions are gone after a second restart",
+        "broker/catalogue.py",
+        "        for name, configs in self.client_metrics.items():",
+        "        for name, configs in ():",
+        f"{TELEMETRY} -k survive_a_restart",
+    ),
+    PlantedBug(
+        "a client can show a metric in the broker's name",
+        "broker/client_metrics.py",
+        "    shown = _PREFIX + _UNFIT.sub(",
+        '    shown = "" + _UNFIT.sub(',
+        f"{CLIENTS} -k pass_for",
+    ),
+    PlantedBug(
+        "clients make series without end",
+        "broker/client_metrics.py",
+        "        if self._series >= self._series_max:",
+        "        if False:",
+        f"{CLIENTS} -k series_without_end",
+    ),
+    PlantedBug(
+        "what is told from the beginning is added up",
+        "broker/client_metrics.py",
+        "        return point.value - before if point.value >= before else point.value",
+        "        return point.value",
+        f"{CLIENTS} -k from_the_beginning",
+    ),
+    PlantedBug(
+        "values of clients that are gone stay",
+        "broker/client_metrics.py",
+        "                by_instance.pop(instance_id, None)",
+        "                pass",
+        f"{CLIENTS} -k takes_its_values",
+    ),
+    PlantedBug(
+        "one name is a counter and a value",
+        "broker/client_metrics.py",
+        "        if name in self._counters:\n            return False",
+        "        if False:\n            return False",
+        f"{CLIENTS} -k one_kind",
+    ),
+)
