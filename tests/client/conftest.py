@@ -14,6 +14,7 @@ import pytest
 
 from shoal import Admin, Consumer, Producer, Record
 from shoal.testing.broker import Broker
+from tests.patience import PATIENCE_S
 from tests.peers import need
 from tests.peers.jars import kafka_jars
 
@@ -53,7 +54,9 @@ def producer(servers: str) -> Iterator[Producer]:
 def new_topic(admin: Admin) -> Callable[..., str]:
     def create(partitions: int = 1, **configs: str) -> str:
         name = f"t-{uuid.uuid4().hex[:12]}"
-        dotted = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        # Many records carry times of long ago: retention must not take them from a test that lasts.
+        given = {"retention_ms": "-1", **configs}
+        dotted = {key.replace("_", "."): str(value) for key, value in given.items()}
         admin.create_topic(name, partitions=partitions, configs=dotted)
         return name
 
@@ -92,7 +95,7 @@ def consumer(servers: str, group: str) -> Iterator[Callable[..., Consumer]]:
         one.close(5)
 
 
-def poll_until(consumer: Consumer, done: Callable[[], object], timeout: float = 15.0) -> None:
+def poll_until(consumer: Consumer, done: Callable[[], object], timeout: float = PATIENCE_S) -> None:
     """Poll, dropping records, until ``done``."""
     until = time.monotonic() + timeout
     while not done():
@@ -100,7 +103,7 @@ def poll_until(consumer: Consumer, done: Callable[[], object], timeout: float = 
         consumer.poll(0.05)
 
 
-def take(consumer: Consumer, count: int, timeout: float = 15.0) -> list[Record]:
+def take(consumer: Consumer, count: int, timeout: float = PATIENCE_S) -> list[Record]:
     """The next ``count`` records."""
     taken: list[Record] = []
     until = time.monotonic() + timeout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from shoal import OffsetAndMetadata, TopicPartition
+from shoal.client.broker_links import Links
 from shoal.client.config import ConsumerConfig
-from shoal.client.consuming import ConsumerSession
-from shoal.client.links import Links
+from shoal.client.consumer_core import ConsumerCore
 from shoal.wire.apis.api_versions import ApiVersionsResponse
 from shoal.wire.apis.offset_fetch import OffsetFetchResponse
 from shoal.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
@@ -47,7 +47,7 @@ class World(ScriptedBroker):
             **settings,
         }
         config = ConsumerConfig(**given)
-        return ConsumerSession(config, Links(config, None, opener(self, self.delay_s)))
+        return ConsumerCore(config, Links(config, None, opener(self, self.delay_s)))
 
     def _message(self, key, request, code):
         match key:

@@ -11,6 +11,7 @@ import struct
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 from shoal.records.batch import encode_batch
@@ -47,6 +48,8 @@ class ScriptedBroker:
     """Listens on loopback; ``fail`` and ``spoil`` are taken by the next requests of an API."""
 
     def __init__(self) -> None:
+        self.versions = VERSIONS
+        self.features: dict[str, int] = {}
         self.asked: defaultdict[str, int] = defaultdict(int)
         self.connections = 0
         self._codes: defaultdict[str, deque[int]] = defaultdict(deque)
@@ -72,6 +75,8 @@ class ScriptedBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Without this somebody who waits in accept() goes on listening, whatever is closed.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for one in self._sockets:
             one.close()
@@ -87,7 +92,7 @@ class ScriptedBroker:
             threading.Thread(target=self._serve, args=(one,), daemon=True).start()
 
     def _serve(self, one: socket.socket) -> None:
-        try:
+        with one, suppress(OSError, EOFError, struct.error):
             while True:
                 (size,) = struct.unpack(">i", _exactly(one, 4))
                 frame = _exactly(one, size)
@@ -96,8 +101,6 @@ class ScriptedBroker:
                     one.shutdown(socket.SHUT_RDWR)
                     return
                 one.sendall(struct.pack(">i", len(answer)) + answer)
-        except (OSError, EOFError, struct.error):
-            return
 
     def _answer(self, frame: bytes) -> bytes | None:
         header, body = decode_request_header(frame)
@@ -122,9 +125,15 @@ class ScriptedBroker:
                     ApiVersionsResponse.ApiVersion(
                         api_key=api, min_version=API[api].min_version, max_version=most
                     )
-                    for api, most in VERSIONS.items()
+                    for api, most in self.versions.items()
                 ]
-                return ApiVersionsResponse(api_keys=keys, error_code=code)
+                features = [
+                    ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level)
+                    for name, level in self.features.items()
+                ]
+                return ApiVersionsResponse(
+                    api_keys=keys, error_code=code, finalized_features=features
+                )
             case ApiKey.METADATA:
                 return self._metadata(code)
             case ApiKey.FETCH:
@@ -144,15 +153,15 @@ class ScriptedBroker:
             case ApiKey.OFFSET_FETCH:
                 return OffsetFetchResponse(error_code=code)
             case ApiKey.OFFSET_COMMIT:
-                part = OffsetCommitResponse.Partition(partition_index=0, error_code=code)
+                committed = OffsetCommitResponse.Partition(partition_index=0, error_code=code)
                 return OffsetCommitResponse(
-                    topics=[OffsetCommitResponse.Topic(name="t", partitions=[part])]
+                    topics=[OffsetCommitResponse.Topic(name="t", partitions=[committed])]
                 )
             case ApiKey.INIT_PRODUCER_ID:
                 return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=0)
             case ApiKey.PRODUCE:
-                part = ProduceResponse.PartitionProduceResponse(index=0, error_code=code)
-                topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[part])
+                stored = ProduceResponse.PartitionProduceResponse(index=0, error_code=code)
+                topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[stored])
                 return ProduceResponse(responses=[topic])
         raise AssertionError(key)
 

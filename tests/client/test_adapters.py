@@ -86,6 +86,7 @@ class Aiokafka(_Theirs):
         await consumer.stop()
 
 
+@pytest.mark.peer
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "assignor"),

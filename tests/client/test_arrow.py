@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import BrokerError, Consumer, Producer, RangeReader, TopicPartition
+from shoal import Admin, BrokerError, Consumer, Producer, RangeReader, TopicPartition
 from shoal.client.arrow_batches import murmur2_column
 from shoal.client.partitioner import murmur2, partition_for_key
 from shoal.client.ranges import _Plan, _Stream
@@ -68,7 +69,7 @@ def test_columns_and_records_may_alternate(producer, consumer, topic):
     fill(producer, topic, 100)
     one = consumer(max_poll_records=7)
     one.assign([TopicPartition(topic, 0)])
-    offsets = []
+    offsets: list[Any] = []
     while len(offsets) < 100:
         offsets += [record.offset for record in one.poll(5)]
         arrow_batch = one.poll_arrow(0, max_records=5)
@@ -233,6 +234,33 @@ def test_readers_are_shared_by_settings(shoal_broker):
     RangeReader.shared(bootstrap_servers=[servers]).close()
 
 
+def test_columns_are_bounded_by_buffer_memory_too():
+    columns = pa.table({"value": [bytes(900)]})
+    producer = Producer(bootstrap_servers="127.0.0.1:9", buffer_memory=1000, max_block_ms=100)
+    try:
+        producer._partition_counts["t"] = 1  # known from before the cluster went away
+        for _ in range(2):
+            producer.send_arrow("t", columns)
+        with pytest.raises(RequestTimeoutError, match="buffer_memory"):
+            producer.send_arrow("t", columns)
+    finally:
+        producer.close(0)
+
+
+def test_the_rows_of_a_partition_stay_in_order(producer, servers, new_topic):
+    topic, rows = new_topic(3), 2_000
+    numbers = [(7 * n * n + n) % 3 for n in range(rows)]
+    columns = pa.table({"value": [str(n) for n in range(rows)], "to": numbers})
+    producer.send_arrow(topic, columns, partition="to")
+    producer.flush(10)
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as one:
+        one.assign([TopicPartition(topic, n) for n in range(3)])
+        records = take(one, rows)
+    for partition in range(3):
+        values = [int(r.value) for r in records if r.partition == partition]
+        assert values == [n for n in range(rows) if numbers[n] == partition]
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -275,7 +303,7 @@ def test_a_range_is_read_though_its_topic_is_forgotten_in_that_moment(shoal_brok
             finally:
                 await stream.close()
 
-        assert len(reader._engine.call(read())) == 1
+        assert len(reader._engine.call(read()).chunks) == 1
 
 
 def test_a_range_that_may_not_be_read_says_so_and_one_that_cannot_ends_in_time(shoal_broker):
@@ -317,7 +345,7 @@ def test_a_group_of_arrow_readers_shares_the_work(producer, consumer, new_topic)
     one, two = consumer(), consumer()
     one.subscribe([topic])
     two.subscribe([topic])
-    seen = set()
+    seen: set[Any] = set()
 
     def collect():
         for member in (one, two):
@@ -432,3 +460,64 @@ def test_two_columns_of_one_name_are_refused(producer, topic):
         table = pa.Table.from_arrays([column] * len(names), names=names)
         with pytest.raises(ValueError, match=f"2 columns are called '{names[-1]}'"):
             producer.send_arrow(topic, table, partition="p" if "p" in names else None)
+
+
+ROWS = 30
+
+
+def _large_table(**last: object) -> pa.Table:
+    """Several parts of a few megabytes each, and a last row with something odd in it."""
+    row = {"key": b"k", "value": bytes(500_000), "timestamp": 1, "partition": 0}
+    row["headers"] = [{"key": "h", "value": b"x"}]
+    rows = [row] * (ROWS - 1) + [{**row, **last}]
+    schema = pa.schema(
+        {
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "timestamp": pa.timestamp("s") if "timestamp" in last else pa.int64(),
+            "partition": pa.int64(),
+            "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+        }
+    )
+    return pa.Table.from_pylist(rows, schema)
+
+
+class _Choosy:
+    """A partitioner that does not like one of the keys."""
+
+    def __call__(self, topic, key, count):
+        if key == b"raise":
+            raise LookupError("no place for it")
+        return 99 if key == b"nowhere" else 0
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "said"),
+    [
+        ({"value": bytes(1_100_000)}, ValueError, "row 29 has 1100"),
+        ({"key": bytes(1_100_000)}, ValueError, "row 29 has 1600"),
+        ({"headers": [{"key": "h", "value": bytes(1_100_000)}]}, ValueError, "row 29 has 1600"),
+        ({"headers": [{"key": None, "value": b"x"}]}, ValueError, "row 29 has a header without"),
+        ({"headers": [None]}, ValueError, "row 29 has a header without"),
+        ({"timestamp": 2**60}, ValueError, "too far ahead"),
+        ({"key": b"nowhere"}, ValueError, "has partitions 0 to 0, not 99"),
+        ({"key": b"raise"}, LookupError, "no place for it"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_every_row_is_looked_at_before_anything_is_sent(servers, topic, codec, last, error, said):
+    tp = TopicPartition(topic, 0)
+    with (
+        Producer(
+            bootstrap_servers=servers, compression_type=codec, partitioner=_Choosy()
+        ) as producer,
+        Admin(bootstrap_servers=servers) as admin,
+    ):
+        with pytest.raises(error, match=said):
+            producer.send_arrow(topic, _large_table(**last))
+        producer.flush(30)
+        assert admin.list_offsets({tp: "latest"})[tp].offset == 0
+        for future in producer.send_arrow(topic, _large_table()):
+            future.result(30)
+        assert admin.list_offsets({tp: "latest"})[tp].offset == ROWS

@@ -11,6 +11,7 @@ from shoal.records.batch import encode_batch
 from shoal.wire.apis.fetch import FetchResponse
 from tests.client.conftest import take
 from tests.client.scripted import RECORDS, ScriptedBroker
+from tests.patience import PATIENCE_S
 
 T0 = TopicPartition("t", 0)
 LENGTH_AT, MAGIC_AT = 8, 16
@@ -80,5 +81,5 @@ def test_a_range_with_an_impossible_length_in_it_is_refused_at_once(broker):
     broker.batches[1][LENGTH_AT] = 0x70
     with RangeReader(bootstrap_servers=broker.servers) as reader:
         with pytest.raises(CorruptDataError, match="t-0 at offset 5"):
-            list(reader.read({T0: (0, RECORDS)}, timeout=1))
+            list(reader.read({T0: (0, RECORDS)}, timeout=PATIENCE_S))
         assert sum(part.num_rows for part in reader.read({T0: (0, STEP)})) == STEP

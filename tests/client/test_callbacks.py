@@ -221,6 +221,8 @@ def test_an_error_before_the_join_stops_nothing(consumer, topic):
             poll_until(one, lambda: False)
         assert str(caught.value.__cause__) == f"error {number}"
         assert listener.told[-1] == told
+        # Whatever it raised, what was revoked is gone, and what was assigned is ours.
+        assert len(one.assignment()) == (told == "assigned")
     assert listener.told == ["assigned", "revoked", "assigned"]
     assert one.assignment() == {TopicPartition(topic, 0)}
     one.poll(0)  # told once
@@ -274,6 +276,32 @@ def throw_out(broker, member):
             return
         threading.Event().wait(0.01)
     raise AssertionError("the member did not hear of it")
+
+
+def test_nothing_is_read_between_the_commit_before_a_rebalance_and_the_end_of_it(broker):
+    """What is read then is not in the commit: whoever gets the partition reads it again."""
+    from shoal import Consumer, Producer
+
+    servers, records = broker.bootstrap_servers, 60
+    with Producer(bootstrap_servers=servers) as producer:
+        for n in range(records):
+            producer.send("t", str(n))
+    with Consumer(
+        bootstrap_servers=servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=3_600_000,
+        assignors=["range"],
+        max_poll_records=5,
+    ) as one:
+        one.subscribe(["t"])
+        seen = [record.offset for record in take(one, 5)]
+        broker.delay("OffsetCommit", 0.3)
+        one.enforce_rebalance()
+        while len(seen) < records:
+            seen += [record.offset for record in one.poll(0.02)]
+        assert one.group_metadata().generation_id == 2
+    assert seen == [*range(records)]
 
 
 @pytest.mark.parametrize("assignor", ALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,9 @@ class Worker(threading.Thread):
 
 
 def churn(servers, producer, topic, group, partitions, target, assignor):
-    processed, lock, chance = [], threading.Lock(), random.Random(7)
+    processed: list[Any] = []
+    lock = threading.Lock()
+    chance = random.Random(7)
     settings = {
         "bootstrap_servers": servers,
         "group_id": group,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from shoal import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from shoal.client.offsets import commit_request
 from shoal.errors import (
     BrokerError,
     CommitFailedError,
@@ -14,7 +16,10 @@ from shoal.errors import (
     RequestTimeoutError,
     RetriableError,
 )
+from shoal.types import ConsumerGroupMetadata
 from tests.client.conftest import poll_until, take
+from tests.conformance.client import until
+from tests.patience import PATIENCE_S
 
 
 def fill(producer, topic, count):
@@ -112,6 +117,7 @@ def test_automatic_commits_hold_what_earlier_polls_returned(
         # Whatever this poll returns is not processed yet, so it must not be committed.
         seen_before, records = seen, one.poll(5)
         seen += len(records)
+        threading.Event().wait(0.05)  # a commit that must not be would arrive by now
         found = admin.group_offsets(group, [tp])[tp]
         assert found is None or found.offset <= seen_before
     one.close()
@@ -135,6 +141,86 @@ def test_automatic_commits_work_for_assigned_partitions_too(producer, consumer, 
     take(one, 3)
     one.close()
     assert consumer().committed(tp)[tp].offset == 3
+
+
+def test_closing_commits_no_position_that_was_never_polled(producer, consumer, admin, topic, group):
+    """It is looked for in the background: what the user committed meanwhile must stay."""
+    tp = TopicPartition(topic, 0)
+    fill(producer, topic, 3)
+    one = consumer(auto_offset_reset="latest", enable_auto_commit=True)
+    one.assign([tp])
+    until(lambda: one._session.positions[tp].position == 3, "a position, found by itself")
+    one.commit_sync({tp: OffsetAndMetadata(2)})
+    one.commit_sync()
+    one.close()
+    assert admin.group_offsets(group)[tp].offset == 2
+
+
+@pytest.mark.parametrize("way", ["poll", "position", "seek"])
+def test_a_position_the_user_knows_of_is_committed(producer, consumer, admin, topic, group, way):
+    tp = TopicPartition(topic, 0)
+    fill(producer, topic, 3)
+    one = consumer(auto_offset_reset="latest", enable_auto_commit=True)
+    one.assign([tp])
+    until(lambda: one._session.positions[tp].position == 3, "a position, found by itself")
+    match way:
+        case "poll":
+            one.poll(0)
+        case "position":
+            assert one.position(tp) == 3
+        case "seek":
+            one.seek(tp, 3)
+    one.close()
+    assert admin.group_offsets(group)[tp].offset == 3
+
+
+def test_callbacks_that_raise_keep_nothing_from_being_committed_or_told(producer, consumer, topic):
+    tp, told = TopicPartition(topic, 0), []
+    fill(producer, topic, 3)
+    one = consumer(enable_auto_commit=True)
+    one.assign([tp])
+    take(one, 3)
+
+    def raises(_, error):
+        told.append(error)
+        raise LookupError(f"callback {len(told)}")
+
+    for _ in range(2):
+        one.commit_async({tp: OffsetAndMetadata(1)}, raises)
+    with pytest.raises(LookupError, match="callback 1"):
+        one.close()
+    assert told == [None, None]
+    assert consumer().committed(tp)[tp].offset == 3
+
+
+def test_a_callback_that_raises_while_closing_keeps_nobody_in_the_group(
+    consumer, admin, topic, group
+):
+    one = consumer(session_timeout_ms=60_000)
+    one.subscribe([topic])
+    poll_until(one, one.assignment)
+
+    def raises(_, error):
+        raise LookupError("callback")
+
+    one.commit_async({TopicPartition(topic, 0): OffsetAndMetadata(0)}, raises)
+    with pytest.raises(LookupError, match="callback"):
+        one.close()
+    assert admin.describe_group(group).state == "Empty"
+
+
+def test_interceptors_hear_of_automatic_commits(producer, consumer, topic):
+    tp, heard = TopicPartition(topic, 0), []
+
+    class Ear:
+        def on_commit(self, offsets):
+            heard.append(offsets[tp].offset)
+
+    fill(producer, topic, 3)
+    one = consumer(enable_auto_commit=True, auto_commit_interval_ms=10, interceptors=[Ear()])
+    one.assign([tp])
+    take(one, 3)
+    poll_until(one, lambda: 3 in heard, timeout=5)
 
 
 def test_interceptors_hear_of_commits_and_cannot_hurt(producer, consumer, topic):
@@ -170,7 +256,7 @@ def test_a_subscriber_that_has_not_joined_cannot_commit(consumer, topic):
     one = consumer()
     one.subscribe([topic])
     with pytest.raises((CommitFailedError, BrokerError)):
-        one.commit_sync({tp: OffsetAndMetadata(1)}, timeout=1)
+        one.commit_sync({tp: OffsetAndMetadata(1)}, timeout=PATIENCE_S)
 
 
 # --- against our broker alone, which can be told to fail ---
@@ -322,3 +408,11 @@ def test_closing_tells_of_a_commit_its_own_listener_made(producer, consumer, top
     ((given, error),) = told
     assert error is None
     assert given[TopicPartition(topic, 0)].offset == 1
+
+
+def test_who_is_no_member_is_no_static_one() -> None:
+    nobody = ConsumerGroupMetadata("g", -1, "", "i")
+    somebody = ConsumerGroupMetadata("g", 3, "m", "i")
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(1)}
+    told: list[Any] = [commit_request(who, offsets).build(8) for who in (nobody, somebody)]
+    assert [request.group_instance_id for request in told] == [None, "i"]

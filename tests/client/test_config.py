@@ -70,7 +70,7 @@ def test_properties_convert_strings_as_a_file_holds_them():
         ({"group_instance_id": "i"}, "group_instance_id"),
         ({"max_poll_records": 0}, "max_poll_records"),
         ({"max_poll_records": "5"}, "max_poll_records"),
-        ({"isolation_level": "read_committed"}, "isolation_level"),
+        ({"isolation_level": "serializable"}, "isolation_level"),
         ({"assignors": ()}, "assignors"),
         ({"security_protocol": "SASL_SSL"}, "sasl_username"),
         ({"security_protocol": "TLS"}, "security_protocol"),
@@ -152,13 +152,74 @@ def test_a_repr_shows_what_was_set_and_no_secret():
 
 
 def test_what_a_java_programs_file_names_is_refused_with_advice():
-    java = "org.apache.kafka.common.serialization.StringDeserializer"
+    java = "io.confluent.kafka.serializers.KafkaAvroDeserializer"
+    with pytest.raises(ConfigError, match="not str; take one of shoal"):
+        ConsumerConfig(value_deserializer=java)
     for properties, said in (
-        ({"value.deserializer": java}, "not str; take one of shoal.client.serializers, or your"),
-        ({"interceptor.classes": "com.example.Audit"}, "'com.example.Audit', which is no object"),
-        ({"group.protocol": "consumer"}, "'group.protocol' is not there: groups are classic ones"),
+        ({"value.deserializer": java}, "there is no Python module 'io.confluent"),
+        ({"interceptor.classes": "com.example.Audit"}, "there is no Python module 'com.example'"),
     ):
         with pytest.raises(ConfigError, match=said):
             ConsumerConfig.from_properties(properties)
-    with pytest.raises(ConfigError, match="there are no transactions yet"):
-        ProducerConfig.from_properties({"transactional.id": "orders"})
+
+
+@pytest.mark.parametrize("host", ["broker.example", "10.0.0.1", "127.0.0.1.evil.example"])
+def test_a_password_goes_readably_to_another_machine_only_if_somebody_says_so(host):
+    settings = {
+        "bootstrap_servers": f"localhost:9092,{host}:9092",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_username": "ada",
+        "sasl_password": "secret",
+    }
+    with pytest.raises(ConfigError, match=f"readably to {host}"):
+        AdminConfig(**settings)
+    AdminConfig(**settings, sasl_plain_without_tls=True)
+    AdminConfig(**settings | {"sasl_mechanism": "SCRAM-SHA-256"})
+    AdminConfig(**settings | {"security_protocol": "SASL_SSL"})
+    with pytest.raises(ConfigError, match="readably"):
+        AdminConfig(
+            **settings | {"bootstrap_servers": "127.0.0.1:1,[::1]:1,LOCALHOST:1"}
+        ).check_readable_secret(host)
+
+
+# --- the group's protocol ---
+
+
+def test_groups_are_classic_unless_somebody_asks_for_the_new_protocol():
+    assert ConsumerConfig().group_protocol == "classic"
+    config = ConsumerConfig.from_properties(
+        {"group.id": "g", "group.protocol": "consumer", "group.remote.assignor": "range"}
+    )
+    assert (config.group_protocol, config.group_remote_assignor) == ("consumer", "range")
+    with pytest.raises(ConfigError, match="group_protocol='new' is not one of classic, consumer"):
+        ConsumerConfig(group_protocol="new")
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "auto"])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("assignors", ("range",), "the broker assigns, see group_remote_assignor"),
+        ("session_timeout_ms", 30_000, r"consumer\.session\.timeout\.ms at the broker"),
+        ("heartbeat_interval_ms", 1_000, r"consumer\.heartbeat\.interval\.ms at the broker"),
+    ],
+)
+def test_what_the_new_protocol_leaves_to_the_broker_is_refused_by_name(protocol, name, value, said):
+    refusal = f"^{name} is not for group_protocol='{protocol}': .*{said}"
+    with pytest.raises(ConfigError, match=refusal):
+        ConsumerConfig(group_id="g", group_protocol=protocol, **{name: value})
+
+
+def test_such_a_setting_is_refused_with_the_default_too_if_somebody_gives_it():
+    with pytest.raises(ConfigError, match="session_timeout_ms is not for"):
+        ConsumerConfig.from_settings({"group_protocol": "consumer", "session_timeout_ms": 45_000})
+    with pytest.raises(ConfigError, match="assignors is not for"):
+        ConsumerConfig.from_properties(
+            {"group.protocol": "consumer", "partition.assignment.strategy": "range"}
+        )
+
+
+def test_an_assignor_of_the_brokers_is_refused_for_a_classic_group():
+    said = "group_remote_assignor is not for group_protocol='classic': brokers assign in consumer"
+    with pytest.raises(ConfigError, match=said):
+        ConsumerConfig(group_id="g", group_remote_assignor="uniform")

@@ -21,10 +21,13 @@ def engine():
 def test_a_call_runs_on_the_engine_and_its_callbacks_in_the_caller(engine):
     seen = []
 
+    def called(x):
+        seen.append(threading.current_thread())
+        return x
+
     async def work():
         seen.append(threading.current_thread())
-        answer = await in_caller(lambda x: (seen.append(threading.current_thread()), x)[1], 7)
-        return answer + 1
+        return await in_caller(called, 7) + 1
 
     assert engine.call(work()) == 8
     assert seen[0] is not threading.current_thread()

@@ -1,13 +1,13 @@
-"""Every error code of the protocol, at its place in the answer, has the reaction of the table."""
+"""Every error code of the protocol, at its place in an answer, means what it means in Kafka."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from shoal import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from shoal.client.reactions import Reaction, reaction
 from shoal.errors import (
     AuthenticationError,
     BrokerError,
@@ -17,12 +17,13 @@ from shoal.errors import (
     RequestTimeoutError,
 )
 from shoal.wire.apis.registry import ApiKey
-from tests.client.conftest import take
+from tests.client.conftest import poll_until, take
+from tests.client.expected_reactions import ANOTHER_COORDINATOR, ANOTHER_LEADER, RETRIABLE, passes
 from tests.client.scripted import RECORDS, VERSIONS, ScriptedBroker
+from tests.patience import PATIENCE_S, reason_in_time
 
 T0 = TopicPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
-PASSING = (Reaction.RETRY, Reaction.REFRESH, Reaction.REDISCOVER)
 FAST = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
 
 
@@ -41,20 +42,32 @@ def one(broker):
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_fetch(broker, one, code):
+    one.partitions_for("t")
+    known = broker.asked["Metadata"]
     broker.fail("Fetch", code)
     one.assign([T0])
-    if reaction("Fetch", code) is Reaction.RAISE:
+    if not passes("Fetch", code):
+        # On a busy machine what the next fetch brought may be returned before the error.
         with pytest.raises(BrokerError) as caught:
-            take(one, RECORDS)
+            take(one, RECORDS + 1)
         assert caught.value.code is code
+        one.seek(T0, 0)
     assert [record.offset for record in take(one, RECORDS)] == [*range(RECORDS)]
+    if code.name in ANOTHER_LEADER:
+        # Asked for at once, but beside the next fetch, which may be answered first.
+        poll_until(one, lambda: broker.asked["Metadata"] > known)
+    else:
+        assert broker.asked["Metadata"] == known
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_list_offsets(broker, one, code):
+    one.partitions_for("t")
+    known = broker.asked["Metadata"]
     broker.fail("ListOffsets", code)
     outcome(lambda: one.end_offsets([T0]), "ListOffsets", code)
     assert one.end_offsets([T0]) == {T0: RECORDS}
+    assert (broker.asked["Metadata"] > known) == (code.name in ANOTHER_LEADER)
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
@@ -62,6 +75,7 @@ def test_offset_fetch(broker, one, code):
     broker.fail("OffsetFetch", code)
     outcome(lambda: one.committed(T0), "OffsetFetch", code)
     assert one.committed(T0) == {T0: None}
+    assert (broker.asked["FindCoordinator"] > 1) == (code.name in ANOTHER_COORDINATOR)
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
@@ -77,6 +91,7 @@ def test_offset_commit(broker, one, code):
     commit = {T0: OffsetAndMetadata(1)}
     outcome(lambda: one.commit_sync(commit), "OffsetCommit", code)
     one.commit_sync(commit)
+    assert (broker.asked["FindCoordinator"] > 1) == (code.name in ANOTHER_COORDINATOR)
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
@@ -91,11 +106,11 @@ def test_produce(broker, code):
     with Producer(bootstrap_servers=broker.servers, linger_ms=0, **FAST) as producer:
         broker.fail("Produce", code)
         error = producer.send("t", b"x").exception(10)
-        if reaction("Produce", code) in (Reaction.RAISE, Reaction.SPLIT):
+        if passes("Produce", code):
+            assert error is None
+        else:
             assert isinstance(error, BrokerError)
             assert error.code is code
-        else:
-            assert error is None
         assert producer.send("t", b"y").exception(10) is None
 
 
@@ -104,21 +119,25 @@ def test_init_producer_id(broker, code):
     with Producer(bootstrap_servers=broker.servers, linger_ms=0, **FAST) as producer:
         broker.fail("InitProducerId", code)
         error = producer.send("t", b"x").exception(10)
-        if reaction("InitProducerId", code) is Reaction.RAISE:
+        if passes("InitProducerId", code):
+            assert error is None
+        else:
             assert isinstance(error, BrokerError)
             assert error.code is code
-        else:
-            assert error is None
         assert producer.send("t", b"y").exception(10) is None
 
 
 def outcome(call, api, code):
-    if reaction(api, code) in PASSING:
+    if passes(api, code):
         call()
         return
     with pytest.raises(BrokerError) as caught:
         call()
     assert caught.value.code is code
+
+
+def test_what_is_tried_again_is_what_apache_kafka_calls_retriable():
+    assert {code.name for code in ErrorCode if code.retriable} == RETRIABLE
 
 
 def test_a_code_from_the_future_is_an_error_that_names_its_number(broker, one):
@@ -149,19 +168,25 @@ def test_an_answer_that_is_no_answer_costs_the_connection_and_no_record(broker, 
     assert [record.offset for record in take(one, RECORDS)] == [*range(RECORDS)]
 
 
-@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
-def test_one_who_does_not_speak_kafka_at_all_is_told_to_the_user(broker, one, spoil):
-    broker.spoil("ApiVersions", spoil)
+@pytest.mark.parametrize("how", sorted(SPOILS.keys() - {"too long"}))
+def test_one_who_does_not_speak_kafka_at_all_is_told_to_the_user(broker, one, how):
+    broker.spoil("ApiVersions", SPOILS[how])
     with pytest.raises(InvalidFrameError, match=broker.servers):
         one.partitions_for("t", timeout=5)
     assert one.partitions_for("t", timeout=5)
+
+
+def test_surplus_bytes_behind_an_answer_are_ignored(broker, one):
+    broker.spoil("ApiVersions", SPOILS["too long"])
+    assert one.partitions_for("t", timeout=5)
+    assert broker.connections == 1
 
 
 def test_an_answer_of_impossible_size_is_refused(broker):
     for _ in range(1000):
         broker.spoil("Metadata", lambda frame: bytes(2_000_000))
     settings = {"bootstrap_servers": broker.servers, "receive_message_max_bytes": 1_000_000}
-    told = []
+    told: list[Any] = []
     with Admin(**settings, **FAST) as admin:
         # On a busy machine the time may end in the middle of an attempt, which says only that.
         while not any("1000000" in text for text in told):
@@ -174,7 +199,7 @@ def test_an_answer_of_impossible_size_is_refused(broker):
 def test_a_broker_too_old_for_a_request_is_named(broker, one):
     with Admin(bootstrap_servers=broker.servers) as admin:
         with pytest.raises(BrokerError, match="DescribeConfigs") as caught:
-            admin.describe_configs(topic="t", timeout=2)
+            admin.describe_configs(topic="t", timeout=PATIENCE_S)
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -208,43 +233,42 @@ def test_a_silent_broker_times_out_and_is_left(broker):
         bootstrap_servers=broker.servers, request_timeout_ms=50, retry_backoff_ms=1
     ) as admin:
         admin.describe_cluster()
-        broker.spoil("Metadata", lambda frame: threading_wait())
-        admin.describe_cluster(timeout=5)
+        asked, connections = broker.asked["Metadata"], broker.connections
+        end = threading.Event()
+        broker.spoil("Metadata", lambda frame: end.wait() and None)
+        try:
+            admin.describe_cluster(timeout=20)
+        finally:
+            end.set()
+        # The first one says nothing until the call is over: only another one can have answered.
+        assert broker.asked["Metadata"] > asked + 1
+        assert broker.connections > connections
 
 
-def threading_wait():
-    import threading
-
-    threading.Event().wait(0.2)
-    return b""
-
-
+@pytest.mark.slow
 def test_nobody_at_home_is_said_with_the_address():
     with Admin(bootstrap_servers="127.0.0.1:9", **FAST) as admin:
         with pytest.raises(
             RequestTimeoutError, match=r"cannot connect to 127\.0\.0\.1:9"
         ) as caught:
-            admin.list_topics(timeout=0.05)
-        assert isinstance(caught.value.__cause__, ConnectionFailedError)
+            admin.list_topics(timeout=3)
+        # At the end of the time an attempt may be under way, which gives up as well.
+        causes = [caught.value.__cause__]
+        while causes[-1] is not None:
+            causes.append(causes[-1].__cause__)
+        assert any(isinstance(one, ConnectionFailedError) for one in causes)
 
 
 def test_a_group_call_says_too_that_nobody_is_at_home():
-    with (
-        Admin(bootstrap_servers="127.0.0.1:9", **FAST) as admin,
-        pytest.raises(
-            RequestTimeoutError, match=r"cannot connect to 127\.0\.0\.1:9: Connection refused"
-        ),
-    ):
-        admin.describe_group("g", timeout=0.3)
+    refused = r"cannot connect to 127\.0\.0\.1:9: Connection refused"
+    with Admin(bootstrap_servers="127.0.0.1:9", **FAST) as admin:
+        reason_in_time(lambda s: admin.describe_group("g", timeout=s), RequestTimeoutError, refused)
 
 
 def test_an_address_with_several_meanings_is_refused_in_few_words():
-    with (
-        Admin(bootstrap_servers="localhost:9", **FAST) as admin,
-        pytest.raises(RequestTimeoutError) as caught,
-    ):
-        admin.list_topics(timeout=0.3)
-    assert str(caught.value).endswith("cannot connect to localhost:9: Connection refused")
+    refused = "cannot connect to localhost:9: Connection refused$"
+    with Admin(bootstrap_servers="localhost:9", **FAST) as admin:
+        reason_in_time(lambda s: admin.list_topics(timeout=s), RequestTimeoutError, refused)
 
 
 def test_metadata_without_any_age_is_not_asked_for_all_the_time(broker):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_a_topic_made_anew_is_waited_at_like_any_other(broker):
         with Producer(bootstrap_servers=servers) as producer:
             producer.send("t", b"new", partition=0)
             producer.send("t", b"new", partition=1)
-        new = []
+        new: list[Any] = []
         while len(new) < 2:
             new += [record for record in take(one, 1) if record.value == b"new"]
         before = broker.counters()["requests"]["Fetch"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +47,8 @@ steps = st.lists(
 
 @given(steps)
 def test_whatever_happens_the_broker_fetches_what_is_wanted(steps):
-    session, broker = FetchSession(), _BrokerSide()
+    session: FetchSession[Any] = FetchSession()
+    broker = _BrokerSide()
     for wanted, fate in steps:
         if fate == "forgotten":
             broker.sessions.clear()
@@ -61,7 +64,7 @@ def test_whatever_happens_the_broker_fetches_what_is_wanted(steps):
 
 
 def test_an_unchanged_partition_is_not_sent_again():
-    session = FetchSession()
+    session: FetchSession[Any] = FetchSession()
     one, two = PARTITIONS[:2]
     session.next_request({one: 1, two: 1})
     session.answered(7)
@@ -74,7 +77,7 @@ def test_an_unchanged_partition_is_not_sent_again():
 
 
 def test_a_broker_without_sessions_gets_everything_each_time():
-    session = FetchSession()
+    session: FetchSession[Any] = FetchSession()
     for _ in range(2):
         request = session.next_request({PARTITIONS[0]: 1})
         assert (request.session_id, request.epoch) == (0, 0)
@@ -84,7 +87,7 @@ def test_a_broker_without_sessions_gets_everything_each_time():
 
 
 def test_the_last_request_closes_the_session():
-    session = FetchSession()
+    session: FetchSession[Any] = FetchSession()
     session.next_request({})
     session.answered(9)
     request = session.final_request()
@@ -92,7 +95,7 @@ def test_the_last_request_closes_the_session():
 
 
 def test_a_partition_that_replaces_another_of_its_name_is_sent_and_the_other_forgotten():
-    session = FetchSession(lambda old, new: old[0] != new[0])
+    session: FetchSession[Any] = FetchSession(lambda old, new: old[0] != new[0])
     one = PARTITIONS[0]
     session.next_request({one: ("old", 5)})
     session.answered(7)

@@ -15,10 +15,11 @@ from shoal.errors import (
     ConfigError,
     ErrorCode,
     FencedInstanceIdError,
+    RebalanceInProgressError,
     RebalanceListenerError,
     WakeupError,
 )
-from shoal.group.membership import MemberState
+from shoal.group.member.member_interface import MemberState
 from shoal.wire.apis.api_versions import ApiVersionsResponse
 from shoal.wire.apis.join_group import JoinGroupResponse
 from shoal.wire.apis.leave_group import LeaveGroupResponse
@@ -234,6 +235,17 @@ def test_a_pattern_takes_topics_as_they_appear(admin, consumer, group):
     assert one.subscription() == {f"{stem}-a", f"{stem}-b"}
 
 
+@pytest.mark.parametrize("excluded", [True, False])
+def test_a_pattern_takes_internal_topics_only_if_they_are_wanted(admin, consumer, excluded):
+    name, internal = f"{uuid.uuid4().hex[:8]}-a", "__consumer_offsets"
+    admin.create_topic(name, partitions=1)
+    admin.alter_group_offsets("any", {TopicPartition(name, 0): 0})  # makes the internal one
+    one = consumer(exclude_internal_topics=excluded)
+    one.subscribe(re.compile(f"{name}|{internal}"))
+    poll_until(one, one.assignment)
+    assert one.subscription() == ({name} if excluded else {name, internal})
+
+
 def test_new_partitions_are_found(admin, consumer, topic):
     one = consumer(metadata_max_age_ms=100)
     one.subscribe([topic])
@@ -373,6 +385,28 @@ def test_who_ends_while_it_joins_first_hears_its_name_and_then_leaves(end):
         assert broker.left == ["the-name"]
 
 
+class HoldsJoins(SlowToName):
+    """Holds the second JoinGroup, and all that comes behind it, until somebody leaves."""
+
+    def _message(self, key, request, code):
+        if key is ApiKey.JOIN_GROUP and request.member_id:
+            self.closing.wait(6)
+            return JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        if key is ApiKey.JOIN_GROUP:
+            return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="the-name")
+        if key is ApiKey.LEAVE_GROUP:
+            self.closing.set()
+        return super()._message(key, request, code)
+
+
+def test_who_leaves_does_not_wait_behind_its_own_join():
+    with HoldsJoins() as broker, Consumer(bootstrap_servers=broker.servers, group_id="g") as one:
+        one.subscribe(["t"])
+        poll_until(one, lambda: broker.asked["JoinGroup"] == 2)
+        one.close(4)
+        assert broker.left == ["the-name"]
+
+
 def test_who_leaves_during_a_join_that_waits_is_not_waited_for(consumer, admin, new_topic, group):
     topic = new_topic(3)
     one, busy, new, _ = rebalance_that_waits(consumer, admin, group, topic, "range")
@@ -504,3 +538,38 @@ def test_heartbeats_go_on_while_user_code_works(consumer, topic, admin, group):
     assert admin.describe_group(group).state == "Stable"
     one.commit_sync({TopicPartition(topic, 0): OffsetAndMetadata(0)})
     assert one.group_metadata() == before
+
+
+def test_a_close_in_the_middle_of_a_rebalance_commits_what_was_read(
+    producer, consumer, admin, new_topic, group
+):
+    """A cooperative member goes on reading while it waits for the others to join."""
+    topic = new_topic(2)
+    settings = {"assignors": ["cooperative-sticky"], "auto_commit_interval_ms": 3_600_000}
+    one, slow = (consumer(enable_auto_commit=True, **settings) for _ in range(2))
+    one.subscribe([topic])
+    slow.subscribe([topic])
+    while not (len(one.assignment()) == len(slow.assignment()) == 1):
+        one.poll(0.05)
+        slow.poll(0.05)
+    (tp,) = one.assignment()
+    with Follower(consumer(**settings), [topic]):
+        poll_until(one, lambda: is_rebalancing(one, tp))
+        producer.send(topic, b"read in between", partition=tp.partition).result(10)
+        assert take(one, 1)[0].topic_partition == tp
+        # The slow one comes back to poll while the other is closing.
+        closed = threading.Event()
+        timer = threading.Timer(0.3, poll_until, (slow, closed.is_set))
+        timer.start()
+        one.close()
+        closed.set()
+        timer.join()
+        assert admin.group_offsets(group)[tp].offset == 1
+
+
+def is_rebalancing(consumer, tp):
+    try:
+        consumer.commit_sync({tp: OffsetAndMetadata(0)})
+    except RebalanceInProgressError:
+        return True
+    return False

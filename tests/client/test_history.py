@@ -136,6 +136,17 @@ def test_7540_a_coordinator_found_only_for_the_last_commit_is_told_that_we_leave
     assert state == "Empty"
 
 
+@pytest.mark.slow
+def test_members_that_close_together_log_no_traceback(five, caplog):
+    """The leaving of one is a rebalance to the last commit of another."""
+    one = member_of_g(five)
+    five.fail("OffsetCommit", ErrorCode.REBALANCE_IN_PROGRESS, times=1000)
+    one.close()
+    (said,) = [record for record in caplog.records if "final commit" in record.message]
+    assert "REBALANCE_IN_PROGRESS" in said.message or "rebalanc" in said.message
+    assert said.exc_info is None
+
+
 def test_7540_a_coordinator_that_never_comes_back_holds_close_up_only_so_long(world, caplog):
     async def closing():
         one = world.session(group_id="g", enable_auto_commit=True)

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal import Admin, Consumer, TopicPartition
-from shoal.client.accumulator import Builder, ProducerBatch
+from shoal import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from shoal.client.config import ConsumerConfig
-from shoal.client.connection import Buffers, _Frames
+from shoal.client.connection import _Frames
+from shoal.client.deadlines import Deadline, RetryBackoff
+from shoal.client.fetch_buffer import Buffer, FetchedChunk, RecordReader, extent
 from shoal.client.metadata import Metadata, merged
 from shoal.client.positions import EARLIEST, Positions
-from shoal.client.reading import Buffer, Chunk, Reader, extent
-from shoal.client.stamping import stamp
-from shoal.client.timing import Backoff, Deadline
+from shoal.client.producer import run_all
+from shoal.client.producer_batch import Builder, ProducerBatch, SendFuture
+from shoal.client.sender import stamp
+from shoal.client.serializers import deserialize_str
 from shoal.errors import (
     CorruptDataError,
     ErrorCode,
     InvalidFrameError,
     NoOffsetForPartitionError,
+    RecordDeserializationError,
 )
+from shoal.records import objects
 from shoal.records.batch import (
     checksum_holds,
     encode_batch,
@@ -34,6 +39,7 @@ from shoal.records.batch import (
 )
 from shoal.records.compression import Codec
 from shoal.wire.apis.metadata import MetadataResponse
+from shoal.wire.apis.registry import ApiKey
 from tests.client.scripted import RECORDS, ScriptedBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -78,12 +84,16 @@ def test_an_answer_about_some_topics_leaves_the_others():
 # --- frames and their memory ---
 
 
+def fresh(size, _ahead):
+    return memoryview(bytearray(size))
+
+
 @settings(max_examples=40)
 @given(st.lists(st.integers(4, 150_000), max_size=4), st.lists(st.integers(1, 9000), min_size=1))
 def test_frames_come_out_whole_however_the_stream_is_cut(sizes, cuts):
     frames = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-    reader, found, position, turn = _Frames(10**6, Buffers(10**6)), [], 0, cycle(cuts)
+    reader, found, position, turn = _Frames(10**6, fresh), [], 0, cycle(cuts)
     while position < len(stream):
         room = reader.room()
         count = min(len(room), len(stream) - position, next(turn))
@@ -95,25 +105,11 @@ def test_frames_come_out_whole_however_the_stream_is_cut(sizes, cuts):
 
 def test_a_frame_of_impossible_size_is_refused():
     for size in (-1, 0, 3, 101):
-        reader = _Frames(100, Buffers(100))
+        reader = _Frames(100, fresh)
         room = reader.room()
         room[:4] = size.to_bytes(4, "big", signed=True)
         with pytest.raises(InvalidFrameError, match="allowed: 100"):
             reader.filled(4)
-
-
-def test_a_buffer_is_used_again_only_when_nobody_looks_at_it():
-    buffers = Buffers(10**6)
-    one = buffers.take(100_000)
-    part = one[10:20]
-    other = buffers.take(100_000)
-    assert other.obj is not one.obj
-    first = id(one.obj)
-    del one
-    assert id(buffers.take(100_000).obj) != first  # a slice still looks
-    del part
-    gc.collect()
-    assert id(buffers.take(100_000).obj) == first
 
 
 # --- chunks ---
@@ -128,12 +124,14 @@ def batches(*ranges):
 
 def clear_extent(data, offset):
     """The same in plain words."""
-    epochs = []
+    epochs: list[Any] = []
+    records = 0
     for _, header in iter_headers(data):
+        records += header.record_count
         offset = max(offset, header.next_offset)
         if header.leader_epoch >= 0 and (not epochs or epochs[-1][1] != header.leader_epoch):
             epochs.append((header.base_offset, header.leader_epoch))
-    return offset, epochs
+    return offset, epochs, records
 
 
 @given(
@@ -172,8 +170,8 @@ def reader_of(*chunks, **settings):
     for tp, data in chunks:
         state = positions[tp]
         state.fetch_offset = end = next_offset(data, state.fetch_offset)
-        buffer.add(Chunk(state, memoryview(data), end))
-    return Reader(buffer, ConsumerConfig(**settings)), positions, buffer
+        buffer.add(FetchedChunk(state, memoryview(data), end))
+    return RecordReader(buffer, ConsumerConfig(**settings)), positions, buffer
 
 
 def test_a_bad_batch_names_its_place_others_go_on_and_seek_passes_it():
@@ -210,10 +208,9 @@ def test_a_bad_batch_behind_chunks_without_rows_is_named_in_columns_too():
     bad[-1] ^= 1
     reader, positions, _ = reader_of((T0, batches((0, 2))), (T0, nothing), (T1, bytes(bad)))
     assert reader.take_arrow(10).column("offset").to_pylist() == [0, 1]
-    assert reader.take_arrow(10).num_rows == 0
-    assert positions[T0].position == 3
     with pytest.raises(CorruptDataError, match="t-1 at offset 0"):
         reader.take_arrow(10)
+    assert positions[T0].position == 3
 
 
 @pytest.mark.slow
@@ -228,8 +225,8 @@ def test_columns_of_what_is_compressed_very_well_come_in_parts():
     positions.own([tp])
     positions[tp].seek(0)
     buffer = Buffer(positions, lambda: None)
-    buffer.add(Chunk(positions[tp], memoryview(data), 100))
-    reader = Reader(buffer, ConsumerConfig())
+    buffer.add(FetchedChunk(positions[tp], memoryview(data), 100))
+    reader = RecordReader(buffer, ConsumerConfig())
     offsets = []
     while (part := reader.take_arrow(1000)) is not None:
         offsets += part.column("offset").to_pylist()
@@ -245,7 +242,7 @@ def test_however_it_is_taken_every_offset_comes_once_and_in_order(sizes, takes):
     ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
     data = batches(*((end - size, end) for size, end in zip(sizes, ends, strict=True)))
     reader, positions, _ = reader_of((T0, data))
-    found = []
+    found: list[Any] = []
     for as_columns, limit in takes:
         if as_columns:
             arrow_batch = reader.take_arrow(limit)
@@ -273,6 +270,101 @@ def test_what_is_gone_or_held_is_not_returned():
     assert not positions[T1].needs_position
 
 
+def test_the_position_goes_past_the_end_of_an_answer_whose_last_records_are_gone():
+    reader, positions, buffer = reader_of()
+    buffer.add(FetchedChunk(positions[T0], memoryview(batches((0, 3))), 10))  # 3 to 9 compacted
+    assert [r.offset for r in reader.take(10)] == [0, 1, 2]
+    assert positions.consumed()[T0].offset == 10
+    assert not buffer.has_ready
+
+
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_a_position_has_the_leader_epoch_of_the_record_before_it(as_columns):
+    data = b"".join(
+        encode_batch([(None, b"v", (), 0)] * 3, base_offset=base, leader_epoch=epoch)
+        for base, epoch in ((0, 4), (3, 6))
+    )
+    reader, positions, buffer = reader_of()
+    buffer.add(FetchedChunk(positions[T0], memoryview(data), *extent(data, 0)[:2]))
+    take = reader.take_arrow if as_columns else reader.take
+    found = []
+    for limit in (3, 1, 2):
+        take(limit)
+        found.append((positions[T0].position, positions.consumed()[T0].leader_epoch))
+    assert found == [(3, 4), (4, 6), (6, 6)]
+
+
+def test_all_of_an_answer_is_deserialized_though_it_is_opened_in_several_parts():
+    data = b"".join(
+        encode_batch([(None, bytes(200_000), (), 0)] * 3, base_offset=base)
+        for base in range(0, 30, 3)
+    )
+    reader, _, _ = reader_of((T0, data), value_deserializer=len)
+    assert [r.value for r in reader.take(100)] == [200_000] * 30
+
+
+def test_a_key_is_deserialized_once_though_its_value_fails():
+    data = encode_batch([(b"k", b"0", (), 0), (b"k", b"bad", (), 0)])
+    given = {"key_deserializer": bytes.decode, "value_deserializer": int}
+    reader, _, _ = reader_of((T0, data), **given)
+    hand = reader.hand_out(10)
+    assert [(r.key, r.value) for r in hand] == [("k", 0)]
+    hand.clear()
+    reader.settle()
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError) as caught:
+            reader.hand_out(10)
+        assert (caught.value.part, caught.value.offset) == ("value", 1)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_text_comes_up_to_the_record_that_is_none(monkeypatch, is_compiled):
+    if not is_compiled:
+        monkeypatch.setattr(objects, "_native", None)
+    records = [("kéy".encode(), None), (None, b"v"), (b"k", b"\xff"), (b"k", b"v")]
+    data = encode_batch([(key, value, (), 0) for key, value in records])
+    given = {"key_deserializer": deserialize_str, "value_deserializer": deserialize_str}
+    reader, positions, _ = reader_of((T0, data), **given)
+    found = [reader.take(limit) for limit in (1, 10)]
+    assert [[(r.key, r.value) for r in part] for part in found] == [[("kéy", None)], [(None, "v")]]
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError) as caught:
+            reader.take(10)
+        assert (caught.value.part, caught.value.offset) == ("value", 2)
+        assert isinstance(caught.value.__cause__, UnicodeDecodeError)
+    positions[T0].seek(3)
+    assert positions[T0].position == 3
+
+
+def test_a_deserializer_that_only_some_have_is_asked_for_those_alone():
+    data = encode_batch([(b"k", b"5", (), 0)] * 3)
+    reader, _, _ = reader_of((T0, data), key_deserializer=deserialize_str)
+    assert [(r.key, r.value) for r in reader.take(10)] == [("k", b"5")] * 3
+    given = {"key_deserializer": deserialize_str, "value_deserializer": int}
+    reader, _, _ = reader_of((T0, data), **given)
+    assert [(r.key, r.value) for r in reader.take(10)] == [("k", 5)] * 3
+
+
+def test_what_cannot_be_read_is_not_overtaken_by_its_own_partition():
+    bad = encode_batch([(None, b"bad", (), 0)])
+    chunks = ((T0, bad), (T1, batches((0, 2))), (T0, batches((1, 3))))
+    reader, positions, _ = reader_of(*chunks, value_deserializer=int)
+    with pytest.raises(RecordDeserializationError):
+        reader.take(10)
+    assert [(r.partition, r.offset) for r in reader.take(10)] == [(1, 0), (1, 1)]
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError):
+            reader.take(10)
+    assert positions[T0].position == 0
+
+
+def test_columns_of_two_answers_of_a_partition_come_once_and_in_order():
+    reader, positions, _ = reader_of((T0, batches((0, 3))), (T0, batches((3, 6))))
+    for limit, offsets in ((4, [0, 1, 2, 3]), (10, [4, 5])):
+        assert reader.take_arrow(limit).column("offset").to_pylist() == offsets
+        assert positions[T0].position == offsets[-1] + 1
+
+
 # --- producer's parts ---
 
 
@@ -280,8 +372,8 @@ def test_what_is_gone_or_held_is_not_returned():
 def test_the_estimate_of_a_batch_is_never_too_small(values):
     builder = Builder(10**6)
     for value in values:
-        builder.append(value, value, [("h", value)], 0)
-    records = [(value, value, [("h", value)], 0) for value in values]
+        builder.append(value, value, (("h", value),), 0)
+    records = [(value, value, (("h", value),), 0) for value in values]
     assert len(encode_batch(records)) <= builder.size_bytes
     left, right = builder.split()
     assert left.records + right.records == records
@@ -293,13 +385,16 @@ def test_a_split_batch_keeps_its_waiters_and_callbacks():
     for n in range(4):
         batch.builder.append(None, str(n).encode(), (), 0)
     batch.record_count = 4
-    told = []
+    told: list[int | str] = []
+
+    def noted(n: int) -> Callable[[SendFuture], None]:
+        return lambda _: told.append(n)
+
     for n in range(4):
-        batch.add_callback(n, lambda n=n: told.append(n))
+        SendFuture(batch, n, 0).add_done_callback(noted(n))
     first, second = batch.split()
     first.base_offset, second.base_offset = 10, 90
-    for callback in [*second.finish(None), *first.finish(None)]:
-        callback()
+    run_all([*second.finish(None), *first.finish(None)])
     assert told == [2, 3, 0, 1]
     assert [batch.wait(n, 0) for n in range(4)] == [
         (first, 0),
@@ -307,7 +402,7 @@ def test_a_split_batch_keeps_its_waiters_and_callbacks():
         (second, 0),
         (second, 1),
     ]
-    batch.add_callback(3, lambda: told.append("late"))
+    SendFuture(batch, 3, 0).add_done_callback(lambda _: told.append("late"))
     assert told[-1] == "late"
 
 
@@ -324,7 +419,7 @@ def test_a_stamp_changes_the_producer_and_keeps_the_checksum_true():
 
 
 def test_backoff_doubles_with_jitter_up_to_its_longest():
-    backoff = Backoff(100, 1000)
+    backoff = RetryBackoff(100, 1000)
     for expected in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         assert expected * 0.8 <= backoff.next_s() <= expected * 1.2
     backoff.reset()
@@ -346,7 +441,7 @@ def test_a_deadline_without_an_end_never_passes():
 
 def test_a_question_finds_the_new_leader_when_the_old_one_is_gone():
     class Node(ScriptedBroker):
-        leader = None
+        leader = -1
 
         def _metadata(self, code):
             answer = super()._metadata(code)
@@ -369,6 +464,52 @@ def test_a_question_finds_the_new_leader_when_the_old_one_is_gone():
         one.close()
         with Admin(bootstrap_servers=servers) as admin:
             assert admin.list_topics(timeout=10) == ["t"]
+
+
+def test_brokers_that_all_moved_are_found_through_the_bootstrap_addresses():
+    class Moving(ScriptedBroker):
+        has_moved = False
+
+        def _metadata(self, code):
+            answer = super()._metadata(code)
+            if not self.has_moved:
+                answer.brokers[0].port = 9  # nobody is there any more
+            return answer
+
+    with Moving() as broker, Admin(bootstrap_servers=broker.servers, retry_backoff_ms=5) as admin:
+        admin.describe_cluster(timeout=10)
+        broker.has_moved = True
+
+        async def lose_the_way_we_came():
+            for link in admin._cluster._links:
+                link.disconnect()
+
+        admin._engine.call(lose_the_way_we_came())
+        assert admin.list_topics(timeout=5) == ["t"]
+        assert admin.describe_cluster(timeout=5).nodes[0].port == broker.port
+
+
+def test_a_commit_finds_the_new_coordinator_when_the_old_one_hangs_up():
+    class Node(ScriptedBroker):
+        def _message(self, key, request, code):
+            answer = super()._message(key, request, code)
+            if key is ApiKey.FIND_COORDINATOR:
+                answer.node_id, answer.port = Node.coordinator
+            return answer
+
+    with Node() as first, Node() as second:
+        Node.coordinator = (2, first.port)
+        with Consumer(bootstrap_servers=second.servers, group_id="g", retry_backoff_ms=5) as one:
+            one.assign([T0])
+            one.commit_sync({T0: OffsetAndMetadata(1)}, timeout=10)
+
+            def moves(_):
+                Node.coordinator = (3, second.port)
+
+            first.spoil("OffsetCommit", moves)
+            one.commit_sync({T0: OffsetAndMetadata(2)}, timeout=10)
+            assert first.asked["OffsetCommit"] == 2
+            assert second.asked["OffsetCommit"] == 1
 
 
 def test_a_missing_offset_is_not_reported_for_a_partition_sought_meanwhile(shoal_broker) -> None:

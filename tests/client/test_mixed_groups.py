@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import confluent_kafka
 import kafka
@@ -12,7 +13,7 @@ import pytest
 from shoal import TopicPartition
 from tests.client.conftest import poll_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
 
 class Librdkafka:
@@ -99,7 +100,7 @@ def test_two_kinds_of_clients_share_a_topic(
     ours = consumer(assignors=[assignor])
     ours.subscribe([topic])
     poll_until(ours, lambda: len(ours.assignment()) == 4)
-    seen = []
+    seen: list[Any] = []
     with other(servers, group, topic, assignor) as theirs:
         mine = lambda: {tp.partition for tp in ours.assignment()}  # noqa: E731 - a name for what is waited for
         poll_until(

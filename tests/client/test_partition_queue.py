@@ -12,9 +12,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.accumulator import NO_SEQUENCE, Builder, ProducerBatch
+from shoal.client.deadlines import RetryBackoff
 from shoal.client.partition_queue import PartitionQueue
-from shoal.client.timing import Backoff
+from shoal.client.producer_batch import NO_SEQUENCE, Builder, ProducerBatch
 from shoal.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 def queue_of(*counts: int, producer: tuple[int, int] | None = (7, 0)) -> PartitionQueue:
     """Batches with so many records, all under way."""
-    queue = PartitionQueue(Backoff(1, 1))
+    queue = PartitionQueue(RetryBackoff(1, 1))
     queue.producer = producer
     for number, count in enumerate(counts):
         batch = ProducerBatch(TP, 0.0, number)
@@ -100,7 +100,7 @@ def test_behind_the_last_epoch_comes_another_producer_id() -> None:
 
 @given(st.integers(2, 9), st.integers(0, 2**31 - 1))
 def test_the_halves_of_a_batch_share_its_sequence(count: int, start: int) -> None:
-    queue = PartitionQueue(Backoff(1, 1))
+    queue = PartitionQueue(RetryBackoff(1, 1))
     queue.producer, queue.next_sequence = (7, 0), start
     (batch,) = queue_of(count, producer=None).in_flight
     queue.number(batch)
@@ -111,6 +111,16 @@ def test_the_halves_of_a_batch_share_its_sequence(count: int, start: int) -> Non
     assert (second.base_sequence + second.record_count) % 2**31 == queue.next_sequence
     assert queue.failed == [first, second]
     assert not queue.in_flight
+
+
+def test_behind_the_last_sequence_comes_the_first() -> None:
+    queue = PartitionQueue(RetryBackoff(1, 1))
+    queue.producer, queue.next_sequence = (7, 0), 2**31 - 2
+    for batch in queue_of(3, 2, producer=None).in_flight:
+        queue.number(batch)
+        queue.in_flight.append(batch)
+    assert [batch.base_sequence for batch in queue.in_flight] == [2**31 - 2, 1]
+    assert queue.next_sequence == 3
 
 
 def test_without_idempotence_there_are_no_numbers() -> None:

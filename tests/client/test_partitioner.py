@@ -44,7 +44,8 @@ def test_without_a_key_one_partition_until_its_batch_is_full():
 def test_a_shrunken_topic_does_not_keep_a_partition_that_is_gone():
     sticky = Sticky(chance=lambda n: n - 1)
     assert sticky("t", None, 4) == 3
-    assert sticky("t", None, 2) == 1
+    assert sticky("t", None, 3) == 2
+    assert sticky("t", None, 1) == 0
 
 
 def test_round_robin_ignores_keys():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_poll_cancelled_where_the_others_run_loses_no_record(settings):
     async def body():
         async with AsyncConsumer(**settings) as one:
             await one.assign([T0])
-            offsets = []
+            offsets: list[Any] = []
             while len(offsets) < RECORDS:
                 poll = asyncio.ensure_future(one.poll(10, max_records=3))
                 if len(offsets) % 2:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.reactions import TABLE, Reaction, reaction
+from shoal.client.reactions import TABLE, RequestReaction, reaction
 from shoal.errors import ErrorCode
 
 
 @pytest.mark.parametrize("api", TABLE)
 def test_every_code_known_or_not_has_a_reaction(api):
     for code in [*ErrorCode, 9999, -77]:
-        assert isinstance(reaction(api, code), Reaction)
-    assert reaction(api, 0) is Reaction.ACCEPT
-    assert reaction(api, 9999) in (Reaction.RAISE, Reaction.SKIP)
+        assert isinstance(reaction(api, code), RequestReaction)
+    assert reaction(api, 0) is RequestReaction.ACCEPT
+    assert reaction(api, 9999) in (RequestReaction.RAISE, RequestReaction.SKIP)
 
 
 @pytest.mark.parametrize("api", TABLE)
@@ -25,7 +25,7 @@ def test_no_request_hides_a_missing_right(api):
         ErrorCode.SASL_AUTHENTICATION_FAILED,
         ErrorCode.UNSUPPORTED_VERSION,
     ):
-        assert reaction(api, code) is Reaction.RAISE
+        assert reaction(api, code) is RequestReaction.RAISE
 
 
 @pytest.mark.parametrize("api", TABLE)
@@ -33,7 +33,7 @@ def test_what_the_protocol_calls_retriable_is_never_raised_at_once(api):
     raised_on_purpose = {("Fetch", ErrorCode.CORRUPT_MESSAGE)}
     for code in ErrorCode:
         if code.retriable and (api, code) not in raised_on_purpose:
-            assert reaction(api, code) is not Reaction.RAISE, code
+            assert reaction(api, code) is not RequestReaction.RAISE, code
 
 
 @pytest.mark.parametrize("api", ["Fetch", "Produce", "ListOffsets", "DeleteRecords"])
@@ -47,4 +47,4 @@ def test_what_the_protocol_calls_retriable_is_never_raised_at_once(api):
     ],
 )
 def test_a_moved_leader_is_looked_for(api, code):
-    assert reaction(api, code) is Reaction.REFRESH
+    assert reaction(api, code) is RequestReaction.REFRESH

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 import runpy
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from shoal import Consumer
+from shoal import Consumer, Producer, TopicPartition
+from tests.client.conftest import take
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -64,3 +69,84 @@ def test_offsets_in_sqlite_count_every_record_once_through_crashes(
 def _rows_seen(database) -> int:
     (count,) = database.execute("SELECT coalesce(sum(next), 0) FROM offsets").fetchone()
     return count
+
+
+@pytest.mark.slow
+def test_exactly_once_writes_every_result_once_through_crashes_and_aborts(
+    producer, servers, new_topic, group
+):
+    recipe = runpy.run_path(str(EXAMPLES / "exactly_once.py"))
+    source, sink = new_topic(2), new_topic(1)
+    for n in range(120):
+        producer.send(source, f"v{n}", str(n))
+    producer.flush(10)
+    chance = random.Random(1)
+    ours = {"bootstrap_servers": servers, "transactional_id": f"id-{sink}"}
+    settings = {
+        "group_id": group,
+        "isolation_level": "read_committed",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "max_poll_records": 10,
+    }
+    zombies = []
+
+    def live_once() -> int:
+        """One life of the program; how many records it got through."""
+        done = 0
+        with Consumer(bootstrap_servers=servers, **settings) as consumer:
+            consumer.subscribe([source])
+            writer = Producer(**ours)
+            writer.init_transactions()
+            for _ in range(6):
+                if chance.random() < 0.3:
+                    break
+                done += recipe["step"](consumer, writer, sink, 1.0)
+            # It dies inside a transaction, with results in the log and no commit.
+            writer.begin_transaction()
+            writer.send(sink, b"of a dead one").result(10)
+            zombies.append(writer)
+        return done
+
+    try:
+        done = lives = 0
+        while done < 120:
+            done += live_once()
+            lives += 1
+    finally:
+        with Producer(**ours) as last:
+            last.init_transactions()  # and whatever is still open is aborted
+        for writer in zombies:
+            writer.close(1)
+    assert lives > 1
+    tp = TopicPartition(sink, 0)
+    found = []
+    with Consumer(bootstrap_servers=servers, **settings) as reader:
+        reader.assign([tp])
+        reader.seek_to_beginning(tp)
+        while reader.position(tp) < reader.end_offsets([tp])[tp]:
+            found += [record.value for record in reader.poll(0.2)]
+    assert sorted(found) == sorted(f"V{n}".encode() for n in range(120))
+
+
+@pytest.mark.slow
+def test_the_asyncio_service_stores_what_it_answered_and_ends_in_order(servers, topic, consumer):
+    command = [sys.executable, str(EXAMPLES / "asyncio_service.py"), servers, topic, "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        ready, port = service.stdout.readline().split()
+        assert ready == "ready"
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as connection:
+            stream = connection.makefile("rwb")
+            answers = []
+            for n in range(20):
+                stream.write(b"%d\n" % n)
+                stream.flush()
+                answers.append(stream.readline())
+            assert answers == [b"0 %d\n" % n for n in range(20)]
+            service.send_signal(signal.SIGTERM)
+            assert stream.readline() == b""
+        assert service.stdout.read() == "stopped\n"
+        assert service.wait(20) == 0
+    one = consumer(group_id=None)
+    one.assign([TopicPartition(topic, 0)])
+    assert [record.value for record in take(one, 20)] == [b"%d" % n for n in range(20)]

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import serialization as write
 
 from shoal import Admin, Consumer, Producer, TopicPartition
 from shoal.broker.config import Listener
+from shoal.client.broker_links import Lane
 from shoal.client.config import AdminConfig
-from shoal.client.links import Lane
 from shoal.client.security import tls_context
 from shoal.errors import (
     AuthenticationError,
@@ -35,7 +35,10 @@ def files(tmp_path_factory):
     authority = trustme.CA()
     server = authority.issue_cert("localhost", "127.0.0.1")
     client = authority.issue_cert("client@example.org")
-    paths = {name: str(folder / f"{name}.pem") for name in ("ca", "cert", "key", "client", "other")}
+    elsewhere = authority.issue_cert("kafka.example.org")
+    names = ("ca", "cert", "key", "client", "other", "elsewhere")
+    paths = {name: str(folder / f"{name}.pem") for name in names}
+    elsewhere.private_key_and_cert_chain_pem.write_to_path(paths["elsewhere"])
     authority.cert_pem.write_to_path(paths["ca"])
     server.cert_chain_pems[0].write_to_path(paths["cert"])
     server.private_key_pem.write_to_path(paths["key"])
@@ -65,6 +68,24 @@ def test_tls_carries_records_and_checks_the_broker(files):
             admin.list_topics(timeout=5)
         with Admin(bootstrap_servers=servers) as admin, pytest.raises(ShoalError):
             admin.list_topics(timeout=1)
+
+
+def test_a_certificate_of_another_host_is_refused_unless_its_name_is_not_to_be_checked(files):
+    listener = Listener(port=0, certificate_file=files["elsewhere"], key_file=files["elsewhere"])
+    with Broker(listeners=(listener,), topics=["t"]) as broker:
+        tls = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "security_protocol": "SSL",
+            "ssl_cafile": files["ca"],
+        }
+        refused = pytest.raises(AuthenticationError, match="certificate is not valid for '127")
+        with Admin(**tls) as admin, refused:
+            admin.list_topics(timeout=5)
+        with Producer(**tls) as producer, refused:
+            producer.send("t", b"secret")
+        with Consumer(**tls) as one, refused:
+            one.partitions_for("t", timeout=5)
+        send_and_read({**tls, "ssl_check_hostname": False})
 
 
 def test_a_client_certificate_is_shown_where_one_is_asked_for(files):

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,25 @@ def test_flush_does_not_wait_for_what_others_send_meanwhile(producer):
             future = producer.send("t", str(n))
             producer.flush(10)
             assert future.done()
+
+
+def test_flush_does_not_wait_for_a_record_sent_after_it_began(broker, producer):
+    producer.send("t", "0").result(10)
+    broker.delay("Produce", 0.3)
+    broker.delay("Produce", 60)
+    before = producer.send("t", "before")
+    while not any(producer._sender._in_flight.values()):
+        time.sleep(0.001)
+    flushing = threading.Thread(target=producer.flush)
+    flushing.start()
+    while not producer._accumulator._flushing:
+        time.sleep(0.001)
+    after = producer.send("t", "after")
+    flushing.join(5)
+    outcome = (flushing.is_alive(), before.done(), after.done())
+    producer.close(0)
+    flushing.join(5)
+    assert outcome == (False, True, False)
 
 
 def test_close_refuses_more_and_loses_nothing_it_has_taken(producer):
@@ -171,7 +191,7 @@ def test_a_producer_from_before_a_fork_says_so_and_has_nothing_to_flush(producer
 
 
 def test_a_callback_that_wants_to_exit_does_not_keep_the_others_from_being_called(producer):
-    called = []
+    called: list[Any] = []
     producer.send("t", b"v", on_delivery=lambda _: sys.exit())
     producer.send("t", b"v", on_delivery=called.append)
     producer.flush(10)

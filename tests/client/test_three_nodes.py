@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,9 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topic("survivor", partitions=3, replication_factor=3, timeout=60)
         leader = admin.describe_topics("survivor")["survivor"].partitions[0].leader
-    acknowledged, failed, seen = [], [], []
+    acknowledged: list[Any] = []
+    failed: list[Any] = []
+    seen: list[Any] = []
     done = threading.Event()
 
     def read():
@@ -57,7 +61,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):
         killed = False
         for number in range(6000):
             future = producer.send("survivor", str(number), partition=number % 3)
-            future.add_done_callback(lambda future, number=number: note(future, number))
+            future.add_done_callback(partial(note, number=number))
             if number % 20 == 0:
                 threading.Event().wait(0.005)
             if number == 2000:

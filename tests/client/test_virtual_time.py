@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shoal import TopicPartition
+from shoal.client.broker_links import Links
 from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
-from shoal.client.connection import Buffers
-from shoal.client.consuming import ConsumerSession
-from shoal.client.links import Links
+from shoal.client.consumer_core import ConsumerCore
+from shoal.client.leases import Buffers
 from shoal.errors import RequestTimeoutError
 from shoal.wire.apis.metadata import MetadataRequest
 from tests.client.scripted import RECORDS, ScriptedBroker
@@ -33,7 +33,7 @@ def session(broker, **settings):
         bootstrap_servers=broker.servers, auto_offset_reset="earliest", **settings
     )
     # Half a second for everything: about what an empty fetch waits.
-    return ConsumerSession(config, Links(config, None, opener(broker, 0.5)))
+    return ConsumerCore(config, Links(config, None, opener(broker, 0.5)))
 
 
 @pytest.mark.slow
@@ -127,6 +127,7 @@ times = st.integers(1, 40)
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(times, times, times), min_size=1, max_size=8))
+@example([(1, 40, 20), (1, 2, 1)]).via("the second is late before the first")
 def test_an_answer_is_waited_for_exactly_as_long_as_its_request_allows(broker, requests):
     """Each request: how long after the one before, how long it may take, how long it takes."""
     answers_in_s = iter([0.0, *(takes + 0.5 for _, _, takes in requests)])

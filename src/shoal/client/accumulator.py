@@ -12,236 +12,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 from shoal.client.config import ProducerConfig
+from shoal.client.leases import Lease
+from shoal.client.metrics import MetricListing
+from shoal.client.producer_batch import Builder, Intake, ProducerBatch, SendFuture
+from shoal.client.tallies import SendTally
 from shoal.errors import RequestTimeoutError
-from shoal.records.batch import HEADER_SIZE, NewRecord
-from shoal.types import Header, RecordMetadata, TopicPartition
-
-NO_SEQUENCE: Final = -1
-
-
-class SendFuture:
-    """What became of one record. Thread-safe; cheap, because there is one per record."""
-
-    __slots__ = ("_batch", "_index", "_timestamp_ms")
-
-    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int) -> None:
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
-
-    def done(self) -> bool:
-        batch, _ = self._batch.locate(self._index)
-        return batch.is_done
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why it failed, or ``None`` if it did not; waits like ``result``."""
-        batch, _ = self._batch.wait(self._index, timeout)
-        return batch.error
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record went. Waits up to ``timeout`` seconds (for ever if ``None``).
-
-        Raises:
-            RequestTimeoutError: not known in time; it may still be sent.
-            BrokerError: it was refused, or all retries failed.
-        """
-        batch, index = self._batch.wait(self._index, timeout)
-        if batch.error is not None:
-            raise batch.error.with_traceback(None)  # it is raised once per record, and would grow
-        return RecordMetadata(
-            batch.tp.topic,
-            batch.tp.partition,
-            None if batch.base_offset is None else batch.base_offset + index,
-            self._timestamp_ms if batch.log_append_time_ms is None else batch.log_append_time_ms,
-        )
-
-    def add_done_callback(self, function: Callable[[SendFuture], Any]) -> None:
-        """Call ``function(future)`` when it is known: on the producer's thread, or here at once."""
-        self._batch.add_callback(self._index, lambda: function(self))
-
-
-Callback = Callable[[], None]
-
-
-class ProducerBatch:
-    """One batch of one partition, from its first record to its acknowledgement.
-
-    A batch the broker finds too large is ``split``: its records live on in ``parts``.
-    """
-
-    __slots__ = (
-        "_callbacks",
-        "_event",
-        "attempts",
-        "base_offset",
-        "base_sequence",
-        "builder",
-        "copies",
-        "created_at",
-        "error",
-        "is_done",
-        "log_append_time_ms",
-        "number",
-        "parts",
-        "prebuilt",
-        "record_count",
-        "size_bytes",
-        "tp",
-    )
-    _lock = threading.Lock()  # for the rare moments: a waiter or a callback is registered
-
-    def __init__(self, tp: TopicPartition, created_at: float, number: int = 0) -> None:
-        self.tp = tp
-        self.created_at = created_at
-        self.number = number
-        """Batches of a partition are numbered in their order, the parts of one as it was."""
-        self.builder: Builder | None = None
-        self.prebuilt: memoryview | None = None
-        self.record_count = 0
-        self.size_bytes = 0
-        self.base_sequence = NO_SEQUENCE
-        self.attempts = 0
-        self.copies = 0
-        """How often it was sent without an answer that says that it was not stored."""
-        self.is_done = False
-        self.error: Exception | None = None
-        self.base_offset: int | None = None
-        self.log_append_time_ms: int | None = None
-        self.parts: list[ProducerBatch] = []
-        self._event: threading.Event | None = None
-        self._callbacks: list[tuple[int, Callback]] = []
-
-    def locate(self, index: int) -> tuple[ProducerBatch, int]:
-        """The batch that now holds our record number ``index``, and its number there."""
-        for part in self.parts:
-            if index < part.record_count:
-                return part.locate(index)
-            index -= part.record_count
-        return self, index
-
-    def wait(self, index: int, timeout: float | None) -> tuple[ProducerBatch, int]:
-        """Where record ``index`` is, once that batch is settled."""
-        until = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX)
-        while True:
-            batch, place = self.locate(index)
-            if batch.is_done:
-                return batch, place
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not batch._changed().wait(left):
-                raise RequestTimeoutError(
-                    f"a record for {self.tp} was not acknowledged within {timeout} s"
-                )
-
-    def add_callback(self, index: int, callback: Callback) -> None:
-        batch, place = self.locate(index)
-        with self._lock:
-            if not batch.is_done and not batch.parts:
-                batch._callbacks.append((place, callback))
-                return
-        if batch.is_done:
-            callback()
-        else:
-            batch.add_callback(place, callback)
-
-    def finish(self, error: Exception | None) -> list[Callback]:
-        """Settle it; returns the callbacks to run."""
-        assert not self.is_done
-        self.error = error
-        self.prebuilt = self.builder = None  # a future may be kept long, its bytes must not
-        with self._lock:
-            self.is_done = True
-            callbacks, self._callbacks = self._callbacks, []
-        if self._event is not None:
-            self._event.set()
-        return [callback for _, callback in callbacks]
-
-    def split(self) -> list[ProducerBatch]:
-        """Two halves, which take over records, waiters and callbacks."""
-        assert self.builder is not None
-        halves = self.builder.split()
-        parts = []
-        for builder in halves:
-            part = ProducerBatch(self.tp, self.created_at, self.number)
-            part.builder = builder
-            part.record_count = len(builder)
-            part.size_bytes = builder.size_bytes
-            parts.append(part)
-        with self._lock:
-            self.parts = parts
-            callbacks, self._callbacks = self._callbacks, []
-        for index, callback in callbacks:
-            self.add_callback(index, callback)
-        if self._event is not None:
-            self._event.set()
-        return parts
-
-    def _changed(self) -> threading.Event:
-        with self._lock:
-            if self._event is None:
-                self._event = threading.Event()
-            if self.is_done or self.parts:
-                self._event.set()
-            return self._event
-
-
-class Builder:
-    """Records until they are encoded. Sizes are estimated from above, cheaply.
-
-    Kept apart from ``records.batch.BatchBuilder`` for speed: this runs once per record in the
-    user's thread, and an estimate is enough to decide when a batch is full.
-    """
-
-    __slots__ = ("limit_bytes", "records", "size_bytes")
-
-    # Length, attributes, timestamp and offset deltas, key, value and header lengths: at most.
-    _OVERHEAD_BYTES: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-    _HEADER_OVERHEAD_BYTES: Final = 10
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.size_bytes = HEADER_SIZE
-        self.records: list[NewRecord] = []
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def append(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        timestamp_ms: int,
-    ) -> int:
-        """The bytes added, or 0 if the record does not fit; the first always fits."""
-        size = self._OVERHEAD_BYTES
-        if key is not None:
-            size += len(key)
-        if value is not None:
-            size += len(value)
-        for name, content in headers:
-            size += 4 * len(name) + len(content or b"") + self._HEADER_OVERHEAD_BYTES
-        if self.records and self.size_bytes + size > self.limit_bytes:
-            return 0
-        self.size_bytes += size
-        self.records.append((key, value, headers, timestamp_ms))
-        return size
-
-    def split(self) -> list[Builder]:
-        """Two builders with half of the records each."""
-        middle = len(self.records) // 2
-        halves = []
-        for records in (self.records[:middle], self.records[middle:]):
-            half = Builder(self.limit_bytes)
-            for record in records:
-                half.limit_bytes = self.size_bytes
-                half.append(*record)
-            halves.append(half)
-        return halves
+from shoal.types import Header, TopicPartition
 
 
 class _Queue:
@@ -265,7 +47,9 @@ class Accumulator:
         config: ProducerConfig,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        tally: SendTally | None = None,
     ) -> None:
+        self._tally = tally or SendTally()
         self._clock = clock
         self._numbers = count()
         self._batch_size = min(config.batch_size, config.max_request_size)
@@ -275,13 +59,17 @@ class Accumulator:
         self._wake = wake
         self._queues: dict[TopicPartition, _Queue] = {}
         self._condition = threading.Condition()
-        self._used_bytes = 0
+        self.intake = Intake(config.buffer_memory)
+        """Its ``take`` is the short way of a usual record, which needs no lock."""
         self._unsettled: dict[int, int] = {}
         """Numbers of batches, oldest first, and how many bear each."""
         self._flushing = 0
         self._is_woken = False
-        self._is_closed = False
+        self._refusal: Callable[[], Exception] | None = None
+        """Makes the error for whoever sends while nothing is taken."""
         self._next_due: float | None = None
+        self.on_room: Callable[[], None] = lambda: None
+        """Called, in the sender's thread, when ``append`` may not have to wait any more."""
 
     # --- the user's side ---
 
@@ -296,44 +84,53 @@ class Accumulator:
     ) -> tuple[SendFuture, bool]:
         """Take one record; also whether its partition has got a batch full of them by now.
 
-        That is one batch, or several that left half empty: of who sends slowly, all do.
+        That is one batch, or several that left half empty, as all do when records come slowly.
 
         Raises:
             RequestTimeoutError: ``buffer_memory`` stayed full for ``max_block_ms``.
+            Exception: nothing is taken now, see ``refuse``.
         """
         with self._condition:
-            if self._used_bytes >= self._memory_bytes or self._is_closed:
+            if self.intake.used_bytes >= self._memory_bytes or self._refusal is not None:
                 self._wait_for_room()
             queue = self._queues.get(tp)
             if queue is None:
                 queue = self._queues[tp] = _Queue()
             batch = queue.open
             is_full = False
-            if batch is None or not self._fits(batch, key, value, headers, timestamp_ms):
+            index = -1
+            if batch is not None:
+                index = self._add(batch, key, value, headers, timestamp_ms)
+            if batch is None or index < 0:
                 is_full = batch is not None or queue.left_unfilled_bytes >= self._batch_size
                 if is_full:
                     queue.left_unfilled_bytes = 0
                 batch = self._open(queue, tp)
-                self._fits(batch, key, value, headers, timestamp_ms)
-            future = SendFuture(batch, batch.record_count, timestamp_ms)
-            batch.record_count += 1
+                index = self._add(batch, key, value, headers, timestamp_ms)
+                self._opened(batch)
+            future = SendFuture(batch, index, timestamp_ms)
             if on_delivery is not None:  # now, while the batch cannot be sent yet
                 future.add_done_callback(on_delivery)
             return future, is_full
 
-    def append_prebuilt(self, tp: TopicPartition, data: memoryview, records: int) -> ProducerBatch:
-        """Take an encoded batch as it is; only its producer id and sequence will be set."""
+    def append_prebuilt(
+        self, tp: TopicPartition, data: memoryview, lease: Lease, records: int
+    ) -> ProducerBatch:
+        """Take an encoded batch as it is; only its producer id and sequence will be set.
+
+        Its memory is released when the batch is stored.
+        """
         with self._condition:
-            if self._used_bytes >= self._memory_bytes or self._is_closed:
+            if self.intake.used_bytes >= self._memory_bytes or self._refusal is not None:
                 self._wait_for_room()
             queue = self._queues.setdefault(tp, _Queue())
-            queue.open = None
+            self._close(queue, tp)
             batch = ProducerBatch(tp, self._clock(), next(self._numbers))
             queue.used_at = batch.created_at
-            batch.prebuilt = data
+            batch.prebuilt, batch.lease = data, lease
             batch.record_count = records
             batch.size_bytes = len(data)
-            self._used_bytes += len(data)
+            self.intake.change(len(data))
             queue.batches.append(batch)
             self._unsettled[batch.number] = 1
             self._call()
@@ -349,18 +146,73 @@ class Accumulator:
         """
         with self._condition:
             self.hurry()
-            end = next(self._numbers)
+            end = self.mark()
             try:
-                self._condition.wait_for(lambda: next(iter(self._unsettled), end) >= end, timeout_s)
-                if unsent := sum(n for number, n in self._unsettled.items() if number < end):
-                    raise RequestTimeoutError(f"flush: {unsent} batches unsent after {timeout_s} s")
+                self._condition.wait_for(lambda: not self.is_unsettled_before(end), timeout_s)
+                self.need_settled_before(end, timeout_s)
             finally:
                 self.calm_down()
+
+    def mark(self) -> int:
+        """The end of all that was taken so far."""
+        with self._condition:
+            return next(self._numbers)
+
+    def is_unsettled_before(self, mark: int) -> bool:
+        """Whether something that was taken before ``mark`` is not settled."""
+        with self._condition:
+            return next(iter(self._unsettled), mark) < mark
+
+    def need_settled_before(self, mark: int, timeout_s: float | None) -> None:
+        """Raises RequestTimeoutError if something is not that should be after ``timeout_s``."""
+        with self._condition:
+            if unsent := sum(n for number, n in self._unsettled.items() if number < mark):
+                raise RequestTimeoutError(
+                    f"flush: batches unsent after {timeout_s} s: {unsent}; give a longer timeout, "
+                    "or see the futures of send() for the reason"
+                )
 
     @property
     def is_empty(self) -> bool:
         """Whether everything is settled."""
         return not self._unsettled
+
+    @property
+    def makes_wait(self) -> bool:
+        """Whether ``append`` would wait for room now; if so, the sender is asked to make some."""
+        if self.intake.used_bytes < self._memory_bytes:
+            return False
+        with self._condition:
+            is_full = self.intake.used_bytes >= self._memory_bytes and self._refusal is None
+            if is_full:
+                self._call(force=True)
+            return is_full
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Somebody waits for room meanwhile."""
+        began = self._clock()
+        self._tally.waiting += 1
+        try:
+            yield
+        finally:
+            now = self._clock()
+            self._tally.waiting -= 1
+            self._tally.waits.record(1e9 * (now - began), now)
+
+    def tell(self, listing: MetricListing, group: str) -> None:
+        """How much room there is. Any thread."""
+        listing.put(group, "buffer-total-bytes", self._memory_bytes)
+        available = max(0, self._memory_bytes - self.intake.used_bytes)
+        listing.put(group, "buffer-available-bytes", available)
+
+    def stayed_full(self) -> RequestTimeoutError:
+        """The error of a caller that waited too long for room."""
+        self._tally.exhausted.record(1, self._clock())
+        return RequestTimeoutError(
+            f"buffer_memory ({self._memory_bytes} bytes) stayed full for max_block_ms; "
+            "the cluster does not take records as fast as they are sent"
+        )
 
     def hurry(self) -> None:
         """From now on every batch is due at once, until as many ``calm_down``."""
@@ -372,19 +224,16 @@ class Accumulator:
         with self._condition:
             self._flushing -= 1
 
-    def _fits(
+    def _add(
         self,
         batch: ProducerBatch,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header],
         timestamp_ms: int,
-    ) -> bool:
+    ) -> int:
         assert batch.builder is not None
-        added = batch.builder.append(key, value, headers, timestamp_ms)
-        batch.size_bytes += added
-        self._used_bytes += added
-        return added > 0
+        return self.intake.add(batch, batch.builder, key, value, headers, timestamp_ms)
 
     def _open(self, queue: _Queue, tp: TopicPartition) -> ProducerBatch:
         batch = ProducerBatch(tp, self._clock(), next(self._numbers))
@@ -396,18 +245,27 @@ class Accumulator:
         self._call()
         return batch
 
+    def _opened(self, batch: ProducerBatch) -> None:
+        """``batch`` has its first record: others may join it by the short way."""
+        assert batch.builder is not None
+        self.intake.open(batch.tp.topic, batch.tp.partition, batch, batch.builder)
+
+    def _close(self, queue: _Queue, tp: TopicPartition) -> None:
+        """Nothing more goes into its open batch, by either way."""
+        queue.open = None
+        self.intake.close(tp.topic, tp.partition)
+
     def _wait_for_room(self) -> None:
         self._call(force=True)
-        has_room = self._condition.wait_for(
-            lambda: self._used_bytes < self._memory_bytes or self._is_closed, self._max_block_s
-        )
-        if self._is_closed:
-            raise RuntimeError("this client is closed")
-        if not has_room:
-            raise RequestTimeoutError(
-                f"buffer_memory ({self._memory_bytes} bytes) stayed full for max_block_ms; "
-                "the cluster does not take records as fast as they are sent"
+        with self.waiting():
+            has_room = self._condition.wait_for(
+                lambda: self.intake.used_bytes < self._memory_bytes or self._refusal is not None,
+                self._max_block_s,
             )
+        if self._refusal is not None:
+            raise self._refusal()
+        if not has_room:
+            raise self.stayed_full()
 
     def _call(self, *, force: bool = False) -> None:
         """Wake the sender, unless it was woken and has not looked since."""
@@ -431,7 +289,7 @@ class Accumulator:
                 while free > 0 and queue.batches and self._is_due(queue, now):
                     batch = queue.batches.popleft()
                     if batch is queue.open:
-                        queue.open = None
+                        self._close(queue, tp)
                         queue.left_unfilled_bytes += batch.size_bytes
                     due.append(batch)
                     free -= 1
@@ -449,20 +307,32 @@ class Accumulator:
         return None if self._next_due is None else max(0.0, self._next_due - self._clock())
 
     def close(self) -> None:
+        """Take no more records, ever."""
+        self.refuse(lambda: RuntimeError("this client is closed"))
+
+    def refuse(self, error: Callable[[], Exception]) -> None:
         """Take no more records; who waits for room is refused too."""
         with self._condition:
-            self._is_closed = True
+            self._refusal = error
+            self.intake.is_refusing = True
             self._condition.notify_all()
+        self.on_room()
+
+    def accept(self) -> None:
+        """Take records again."""
+        with self._condition:
+            self._refusal = None
+            self.intake.is_refusing = False
 
     def drop_late(self, before: float) -> list[ProducerBatch]:
         """Batches that were never sent and are older than ``before``; they leave."""
         late: list[ProducerBatch] = []
         with self._condition:
-            for queue in self._queues.values():
+            for tp, queue in self._queues.items():
                 while queue.batches and queue.batches[0].created_at < before:
                     batch = queue.batches.popleft()
                     if batch is queue.open:
-                        queue.open = None
+                        self._close(queue, tp)
                     late.append(batch)
         return late
 
@@ -478,16 +348,17 @@ class Accumulator:
     def released(self, batch: ProducerBatch) -> None:
         """``batch`` is settled: its memory is free again."""
         with self._condition:
-            self._used_bytes -= batch.size_bytes
+            self.intake.change(-batch.size_bytes)
             self._unsettled[batch.number] -= 1
             if not self._unsettled[batch.number]:
                 del self._unsettled[batch.number]
             self._condition.notify_all()
+        self.on_room()
 
     def replaced(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """``batch`` was cut into ``parts``, which the sender keeps."""
         with self._condition:
-            self._used_bytes += sum(part.size_bytes for part in parts) - batch.size_bytes
+            self.intake.change(sum(part.size_bytes for part in parts) - batch.size_bytes)
             self._unsettled[batch.number] += len(parts) - 1
 
     def _is_due(self, queue: _Queue, now: float) -> bool:
@@ -495,6 +366,6 @@ class Accumulator:
         return (
             batch is not queue.open
             or self._flushing > 0
-            or self._used_bytes >= self._memory_bytes
+            or self.intake.used_bytes >= self._memory_bytes
             or now >= batch.created_at + self._linger_s
         )

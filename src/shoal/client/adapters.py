@@ -31,16 +31,17 @@ def for_kafka_python(assignor: AssignorLike) -> Any:
     Raises:
         ValueError, TypeError: as ``shoal.assign.loading.load``.
     """
-    from kafka.coordinator.assignors import abstract  # type: ignore[import-untyped]  # theirs is not typed
-    from kafka.protocol.consumer.metadata import (  # type: ignore[import-untyped]  # theirs is not typed
+    from kafka.coordinator.assignors import abstract
+    from kafka.protocol.consumer.metadata import (
         ConsumerProtocolAssignment,
         ConsumerProtocolSubscription,
     )
 
+    theirs: Any = abstract
     ours = load([assignor])[0]
     is_cooperative = RebalanceProtocol.COOPERATIVE in ours.supported_protocols
 
-    class Adapted(abstract.AbstractPartitionAssignor):  # type: ignore[misc]  # theirs is not typed
+    class Adapted(theirs.AbstractPartitionAssignor):  # type: ignore[misc]  # theirs is not typed
         """One of our assignors in kafka-python's clothes."""
 
         name = ours.name
@@ -48,7 +49,7 @@ def for_kafka_python(assignor: AssignorLike) -> Any:
         _generation = -1
 
         def supported_protocols(self) -> list[Any]:
-            return [abstract.RebalanceProtocol(int(one)) for one in ours.supported_protocols]
+            return [theirs.RebalanceProtocol(int(one)) for one in ours.supported_protocols]
 
         def metadata(self, topics: Iterable[str]) -> Any:
             wanted = sorted(topics)
@@ -125,7 +126,7 @@ class _ForAiokafka:
         self.name = ours.name
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        from aiokafka.coordinator import protocol  # type: ignore[import-untyped]  # theirs is not typed
+        from aiokafka.coordinator import protocol
 
         wanted = sorted(topics)
         return protocol.ConsumerProtocolMemberMetadata(

@@ -14,13 +14,23 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from shoal.types import OffsetAndMetadata, TopicPartition
+from shoal.access.rules import Acl, AclFilter
+from shoal.client.foreign_names import our_argument
+from shoal.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+)
 
 C = TypeVar("C", bound=type)
+
+INT64_END: Final = 2**63
+_PARTITION_END: Final = 2**31
 
 _Check = Callable[[str, Any], str | None]
 """Name of the parameter and value: what is wrong with it, or ``None``."""
@@ -50,7 +60,25 @@ def _anything(_name: str, _value: Any) -> str | None:
 
 
 _string = _is(str, "a string")
-_number = _is(int, "a whole number")
+
+
+def _number(name: str, value: Any) -> str | None:
+    wrong = _is(int, "a whole number")(name, value)
+    if wrong is None and not -INT64_END <= value < INT64_END:
+        raise ValueError(f"{name}={value} does not fit the 64 bits it is sent in")
+    return wrong
+
+
+def check_offset(tp: TopicPartition, offset: Any) -> None:
+    """An offset to seek to or to commit.
+
+    Raises:
+        TypeError, ValueError: there is no such offset.
+    """
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise TypeError(f"the offset of {tp} must be a whole number, {_named(offset)}")
+    if not 0 <= offset < INT64_END:
+        raise ValueError(f"{offset} is not an offset of {tp}: they go from 0 to {INT64_END - 1}")
 
 
 def _boolean(name: str, value: Any) -> str | None:
@@ -60,7 +88,7 @@ def _boolean(name: str, value: Any) -> str | None:
 def _seconds(name: str, value: Any) -> str | None:
     wrong = _is((int, float), "a number of seconds")(name, value)
     if wrong is None and (value < 0 or math.isnan(value)):
-        raise ValueError(f"{name}={value} is no time to wait")
+        raise ValueError(f"{name}={value} is not a time to wait")
     return wrong
 
 
@@ -71,8 +99,10 @@ def _callable(name: str, value: Any) -> str | None:
 def _partition(name: str, value: Any) -> str | None:
     if not isinstance(value, TopicPartition):
         return f"{name} must be a TopicPartition, {_named(value)}"
-    topic, number = [*value]
-    if not isinstance(topic, str) or not isinstance(number, int) or number < 0:
+    parts: list[Any] = [*value]  # whatever they were said to be
+    topic, number = parts
+    is_number = isinstance(number, int) and not isinstance(number, bool)
+    if not isinstance(topic, str) or not is_number or not 0 <= number < _PARTITION_END:
         return f"{name} must be TopicPartition(topic, number), not {value!r}"
     return None
 
@@ -104,7 +134,7 @@ def _mapping(key: _Check, one: _Check, wanted: str) -> _Check:
 def _range(name: str, value: Any) -> str | None:
     match value:
         case (int(), int()):
-            return None
+            return _number(name, value[0]) or _number(name, value[1])
     return f"{name} must be (start, end), {_named(value)}"
 
 
@@ -127,9 +157,45 @@ def _listener(name: str, value: Any) -> str | None:
     return f"{name} must have any of {', '.join(methods)}, {_named(value)}"
 
 
+def _list(name: str, value: Any) -> str | None:
+    # Text is a sequence of letters by accident, and nobody means to send those.
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return None
+    return f"{name} must be a list, {_named(value)}"
+
+
+def _end_or_time(name: str, value: Any) -> str | None:
+    return _number(name, value) if isinstance(value, int) else _named_end(name, value)
+
+
+def _offset_to_commit(name: str, value: Any) -> str | None:
+    return _number(name, value) if isinstance(value, int) else _one_offset(name, value)
+
+
+def _offset_to_seek(name: str, value: Any) -> str | None:
+    return None if isinstance(value, OffsetAndMetadata) else _number(name, value)
+
+
+_named_end = _is(str, "a name or a number")
 _offset = _is(OffsetAndMetadata, "OffsetAndMetadata(offset)")
-_end_or_time = _is((int, str), "a name or a number")
+_one_offset = _is(OffsetAndMetadata, "an offset or OffsetAndMetadata")
 _many_partitions = _many(_partition, "TopicPartitions")
+
+
+def _one_or_many(name: str, value: Any) -> str | None:
+    # A pair or a name is a collection by accident: it was meant as one partition.
+    is_pair = isinstance(value, tuple) and not all(isinstance(one, TopicPartition) for one in value)
+    if isinstance(value, str | TopicPartition) or is_pair or not isinstance(value, Collection):
+        return _partition(name, value)
+    return _many_partitions(name, value)
+
+
+def each_partition(
+    given: tuple[TopicPartition | Collection[TopicPartition], ...],
+) -> list[TopicPartition]:
+    """One by one or in collections, as Java has them: what they name, in order."""
+    return [tp for one in given for tp in ([one] if isinstance(one, TopicPartition) else one)]
+
 
 _CHECKS: Final[dict[str, _Check]] = {
     "Any": _anything,
@@ -139,32 +205,44 @@ _CHECKS: Final[dict[str, _Check]] = {
     "float": _seconds,
     "int | str": _end_or_time,
     "str | int": _end_or_time,
+    "int | OffsetAndMetadata": _offset_to_seek,
     "TopicPartition": _partition,
+    "TopicPartition | Collection[TopicPartition]": _one_or_many,
     "Collection[str]": _many(_string, "strings"),
+    "Collection[int]": _many(_number, "whole numbers"),
     "Collection[TopicPartition]": _many_partitions,
     "Collection[str] | re.Pattern[str] | str": _topics,
     "RebalanceListener | Any": _listener,
     "CommitCallback": _callable,
+    "Handler": _callable,
+    "ConsumerGroupMetadata": _is(ConsumerGroupMetadata, "consumer.group_metadata()"),
+    "PreparedTransaction": _is(PreparedTransaction, "what prepare_transaction() returned"),
     "Offsets": _mapping(_partition, _offset, "TopicPartition to OffsetAndMetadata"),
     "Ranges": _mapping(_partition, _range, "TopicPartition to (start, end)"),
+    "Acl": _is(Acl, "an Acl"),
+    "AclFilter": _is(AclFilter, "an AclFilter"),
+    "AclFilter | Acl": _is((AclFilter, Acl), "an AclFilter or an Acl"),
     "Sequence[str]": _many(_string, "strings"),
+    "Sequence[Any]": _list,
     "Mapping[TopicPartition, int]": _mapping(_partition, _number, "TopicPartition to int"),
     "Mapping[TopicPartition, int | str]": _mapping(
         _partition, _end_or_time, "TopicPartition to a time or an end"
     ),
     "Mapping[TopicPartition, OffsetAndMetadata | int]": _mapping(
-        _partition,
-        _is((OffsetAndMetadata, int), "an offset or OffsetAndMetadata"),
-        "TopicPartition to offset",
+        _partition, _offset_to_commit, "TopicPartition to offset"
     ),
     "Mapping[str, int]": _mapping(_string, _number, "names to numbers"),
     "Mapping[str, str]": _mapping(_string, _is((str, int, float), "a string"), "names to strings"),
+    "Mapping[str, float | None]": _mapping(
+        _string, _is((int, float, type(None)), "a number"), "names to numbers"
+    ),
     "Mapping[str, str | None]": _mapping(
         _string, _is((str, int, float, type(None)), "a string"), "names to strings"
     ),
     "pa.RecordBatch | pa.Table": lambda name, value: (
         None
-        if hasattr(value, "schema") and hasattr(value, "nbytes")
+        # Of the class: to ask the object itself for nbytes makes pyarrow add up every buffer.
+        if hasattr(type(value), "schema") and hasattr(type(value), "nbytes")
         else f"{name} must be a pyarrow RecordBatch or Table, {_named(value)}"
     ),
 }
@@ -203,12 +281,15 @@ class _Signature:
         if self.rest is not None:
             name, check = self.rest
             for value in arguments[len(self.places) :]:
-                if isinstance(value, list | set | frozenset | dict):
+                if check is _string and isinstance(value, list | set | frozenset | dict):
                     self._raise(f"give {name} one by one, {self.name}(*{name}), {_named(value)}")
                 self._raise(check(f"each of {name}", value))
         for name, value in keywords.items():
-            if name in self.names:  # what is not, Python refuses by itself
+            if name in self.names:
                 self._raise(self.names[name](name, value))
+            elif (ours := our_argument(name, self.names)) is not None:
+                self._raise(f"unknown argument {name!r}; here it is {ours}")
+            # what else is not, Python refuses by itself
 
     def _raise(self, wrong: str | None) -> None:
         if wrong:

@@ -8,19 +8,22 @@ encoded in one call.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from shoal.client.partitioner import Partitioner, Sticky
-from shoal.records.encoding import arrow_binary, encode_columns
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
+from shoal.records.encoding import arrow_binary, encode_columns, header_columns
 
 _PART_BYTES: Final = 4 * 1024 * 1024
+# What a batch of one row takes beside the bytes of key and value, at most; and each header.
+_FRAME_BYTES: Final = 61 + 40
+_HEADER_FRAME_BYTES: Final = 10
+_SECONDS_END: Final = 2**63 // 1000
 
 
 class Columns(NamedTuple):
@@ -64,8 +67,6 @@ def columns_of(
         ValueError: the value column, or a named partition column, is not there.
         TypeError: keys or values that are neither bytes nor text.
     """
-    import pyarrow as pa
-
     names = batch.schema.names
 
     def column(name: str | None, *, needed: bool) -> Any | None:
@@ -91,9 +92,6 @@ def outermost(data: pa.RecordBatch | pa.Table, partition: int | str | None) -> l
         ValueError: the named column is not there.
         TypeError: it does not hold whole numbers.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not isinstance(partition, str):
         return [] if partition is None else [partition]
     column = _only_column(data, partition)
@@ -107,11 +105,8 @@ def need_times(data: pa.RecordBatch | pa.Table) -> None:
     """Refuse times that ``send`` refuses.
 
     Raises:
-        ValueError: a row has a time before 1970.
+        ValueError: a row has a time before 1970, or one that milliseconds cannot tell.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if "timestamp" not in data.schema.names:
         return
     column = _only_column(data, "timestamp")
@@ -119,6 +114,81 @@ def need_times(data: pa.RecordBatch | pa.Table) -> None:
         first = pc.min(column.cast(pa.int64())).as_py()
         if first is not None and first < 0:
             raise ValueError(f"the timestamp {pc.min(column)} is before 1970")
+        last = pc.max(column.cast(pa.int64())).as_py()
+        is_seconds = pa.types.is_timestamp(column.type) and column.type.unit == "s"
+        if last is not None and is_seconds and last >= _SECONDS_END:
+            raise ValueError(f"a timestamp {last} seconds after 1970 is too far ahead")
+
+
+def check_rows(
+    data: pa.RecordBatch | pa.Table,
+    key: str | None,
+    value: str,
+    partition: int | str | None,
+    max_request_size: int,
+) -> None:
+    """Look at every row before the first is sent: nobody could tell later what was.
+
+    Raises:
+        ValueError: a row that no batch of ``max_request_size`` holds, or a header without a name.
+        TypeError: a column of something that cannot be sent.
+    """
+    first = 0
+    for part in arrow_parts(data):
+        columns = columns_of(part, key, value, partition)
+        sizes = _sizes(columns.values) + _FRAME_BYTES
+        if columns.keys is not None:
+            sizes += _sizes(columns.keys)
+        if columns.headers is not None:
+            sizes += _header_sizes(columns.headers, first)
+        row = int(np.argmax(sizes))
+        if sizes[row] > max_request_size:
+            raise ValueError(
+                f"row {first + row} has {sizes[row]} bytes, more than max_request_size="
+                f"{max_request_size}"
+            )
+        first += part.num_rows
+
+
+def _sizes(column: Any) -> npt.NDArray[np.int64]:
+    return np.array(pc.binary_length(column).fill_null(0), dtype=np.int64)
+
+
+def _header_sizes(headers: Any, first: int) -> npt.NDArray[np.int64]:
+    """How many bytes the headers of each row take; ``first`` is the number of the first row."""
+    lists, names, contents = header_columns(headers)
+    rows = np.array(pc.list_parent_indices(lists), dtype=np.int64)
+    if names.null_count:
+        row = rows[np.flatnonzero(np.asarray(names.is_null()))[0]]
+        raise ValueError(f"row {first + row} has a header without a key")
+    sizes = _sizes(arrow_binary(names)) + _sizes(arrow_binary(contents)) + _HEADER_FRAME_BYTES
+    return np.bincount(rows, sizes, minlength=len(lists)).astype(np.int64)
+
+
+def choose_partitions(
+    topic: str,
+    data: pa.RecordBatch | pa.Table,
+    columns: Callable[[pa.RecordBatch], Columns],
+    partition_count: int,
+    partitioner: Partitioner,
+) -> Iterator[Any]:
+    """Per part of the data the partition of each row, from a partitioner that may refuse one.
+
+    Raises:
+        ValueError: it named a partition that does not exist.
+    """
+    for part in arrow_parts(data):
+        numbers = _partitions(topic, columns(part), partition_count, partitioner)
+        _need_partitions(topic, numbers, partition_count)
+        yield pa.array(numbers)
+
+
+def _need_partitions(topic: str, numbers: npt.NDArray[np.int64], partition_count: int) -> None:
+    wrong = numbers[(numbers < 0) | (numbers >= partition_count)]
+    if len(wrong):
+        raise ValueError(
+            f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {wrong[0]}"
+        )
 
 
 def _only_column(data: pa.RecordBatch | pa.Table, name: str) -> Any:
@@ -154,11 +224,7 @@ def encoded(
             yield number, batch
     else:
         numbers = _partitions(topic, columns, partition_count, partitioner)
-        wrong = numbers[(numbers < 0) | (numbers >= partition_count)]  # a partitioner's, then
-        if len(wrong):
-            raise ValueError(
-                f"topic {topic!r} has partitions 0 to {partition_count - 1}, not {wrong[0]}"
-            )
+        _need_partitions(topic, numbers, partition_count)
         for number, rows in _grouped(columns, numbers):
             for batch in _encode(rows, encoding):
                 yield number, batch
@@ -180,8 +246,6 @@ def _encode(columns: Columns, encoding: Encoding) -> list[bytes]:
 def _partitions(
     topic: str, columns: Columns, count: int, partitioner: Partitioner
 ) -> npt.NDArray[np.int64]:
-    import numpy as np
-
     if columns.partitions is not None:
         numbers = np.array(columns.partitions.fill_null(0), dtype=np.int64)
         if columns.partitions.null_count:
@@ -199,8 +263,6 @@ def _partitions(
 
 
 def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArray[np.int64]:
-    import numpy as np
-
     hashes = murmur2_column(keys)
     numbers = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     if keys.null_count:
@@ -212,9 +274,6 @@ def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArr
 
 def _grouped(columns: Columns, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Columns]]:
     """Each partition with its rows, rows in their order."""
-    import numpy as np
-    import pyarrow as pa
-
     if not len(numbers):
         return
     # NumPy sorts small integers by counting, several times faster than large ones.
@@ -230,8 +289,6 @@ def _grouped(columns: Columns, numbers: npt.NDArray[np.int64]) -> Iterator[tuple
 
 def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
     """``murmur2`` of each value of a binary or string array; of null, whatever."""
-    import numpy as np
-
     binary = arrow_binary(keys)
     _, offsets_buffer, data_buffer = binary.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32)
@@ -262,8 +319,6 @@ def murmur2_column(keys: Any) -> npt.NDArray[np.uint32]:
 
 def _murmur2_table(table: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """``murmur2`` of each row."""
-    import numpy as np
-
     rows, size = table.shape
     m = np.uint32(0x5BD1E995)
     h = np.full(rows, np.uint32(0x9747B28C) ^ np.uint32(size), np.uint32)
@@ -283,8 +338,6 @@ def _murmur2_table(table: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 def _little_endian(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int32], size: int
 ) -> npt.NDArray[np.uint32]:
-    import numpy as np
-
     number = np.zeros(len(positions), dtype=np.uint32)
     for place in range(size):
         number |= data[positions + place].astype(np.uint32) << np.uint32(8 * place)

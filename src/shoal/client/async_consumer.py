@@ -13,15 +13,21 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from shoal.client.arguments import checks_arguments
-from shoal.client.committing import CommitCallback, Offsets
+from shoal.client.arguments import checks_arguments, each_partition
+from shoal.client.async_processing import AsyncProcessing
+from shoal.client.commits import CommitCallback, Offsets
 from shoal.client.config import ConsumerConfig, config_of
-from shoal.client.consuming import ConsumerSession
+from shoal.client.consumer_core import ConsumerCore
 from shoal.client.engine import Engine
-from shoal.client.listening import RebalanceListener, intercepted
+from shoal.client.foreign_names import answers_foreign_names
+from shoal.client.listeners import RebalanceListener, intercepted
+from shoal.client.membership import wish_of
+from shoal.client.metrics import ClientMetrics
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
+from shoal.client.processing import Handler
+from shoal.client.processing_progress import ProcessOptions
 from shoal.client.settings import ConsumerSettings
-from shoal.client.waking import close_unstarted
+from shoal.client.wakeup import close_unstarted
 from shoal.records.arrow import need_arrow
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -40,6 +46,7 @@ T = TypeVar("T")
 _ITERATION_TIMEOUT_S = 1.0
 
 
+@answers_foreign_names
 @checks_arguments()
 class AsyncConsumer:
     """``Consumer`` for asyncio::
@@ -60,7 +67,7 @@ class AsyncConsumer:
         self._user: asyncio.Task[Any] | None = None
         self._engine = Engine("shoal-consumer")
         try:
-            self._session: ConsumerSession = self._engine.call(start_session(self.config))
+            self._own_session = self._engine.call(start_session(self.config))
         except BaseException:
             self._engine.stop()
             raise
@@ -74,16 +81,17 @@ class AsyncConsumer:
 
     async def subscribe(
         self,
-        topics: Collection[str] | re.Pattern[str] | str,
+        topics: Collection[str] | re.Pattern[str] | str | None = None,
         listener: RebalanceListener | Any | None = None,
+        *,
+        pattern: str | None = None,
     ) -> None:
         """Join the group for these topics; see ``Consumer.subscribe``."""
-        if isinstance(topics, str):
-            topics = [topics]
-        if not isinstance(topics, re.Pattern) and not topics:
+        wish = wish_of(topics, pattern)
+        if not wish:
             await self.unsubscribe()
         else:
-            await self._call(self._session.subscribe(topics, listener))
+            await self._call(self._session.subscribe(wish, listener))
 
     async def unsubscribe(self) -> None:
         """Leave the group, or drop the assigned partitions."""
@@ -135,12 +143,76 @@ class AsyncConsumer:
         return empty_arrow() if taken is None else taken
 
     async def __aiter__(self) -> AsyncIterator[Record[Any, Any]]:
-        """Records, one by one, for ever; ends when the consumer is closed."""
+        """Records, one by one, forever; ends when the consumer is closed.
+
+        Each counts as read when it is handed out; see ``Consumer.__iter__``.
+        """
+        session, interceptors = self._session, self.config.interceptors
         while self._engine.is_running:
-            for record in await self.poll(_ITERATION_TIMEOUT_S):
-                yield record
-                if self._engine.is_stopped:
+            hand = await self._hand()
+            while hand:  # any other call on this consumer takes the rest back
+                if interceptors:
+                    for record in intercepted(interceptors, [hand.pop()]):
+                        yield record
+                else:
+                    yield hand.pop()
+                if session.is_due:
                     break
+        self._engine.need_own_process()
+
+    async def process(
+        self,
+        handler: Handler,
+        *,
+        workers: int = 8,
+        order: str = "key",
+        retries: int = 0,
+        retry_delay: float = 1.0,
+        dead_letter_topic: str | None = None,
+        drain_timeout: float = 30.0,
+    ) -> None:
+        """Give every record to ``handler``, several at a time, and commit what is done.
+
+        Returns after ``wakeup``, when what was being worked on is done and committed. Needs
+        ``enable_auto_commit=False``. Nothing is committed before it is done: after a crash or a
+        rebalance records may come again, none is skipped. Cancelled, handlers are
+        cancelled too, and what is done is committed.
+
+        Args:
+            handler: a coroutine function, called with one record, in a task of its own; if it
+                raises, that failed.
+            workers: so many records are worked on at the same time.
+            order: "key": records of a partition with the same key one after the other, in their
+                order; "partition": all of a partition; "none": in any order.
+            retries: how often a record that failed is tried again.
+            retry_delay: seconds before that, doubled each time, up to a minute.
+            dead_letter_topic: where a record goes that failed for good, as it came, with the
+                reason in its headers. Without one, processing ends.
+            drain_timeout: how long handlers may go on when their partition is revoked, or at
+                the end.
+
+        Raises:
+            ProcessingError: records failed for good; it says which, and they are not committed.
+            Exception: as ``poll``, after what was being worked on is done and committed.
+        """
+        options = ProcessOptions(
+            workers, order, retries, retry_delay, dead_letter_topic, drain_timeout
+        )
+        options.check()
+        processing = AsyncProcessing(self, handler, options)
+        await self._call(self._session.start_processing(processing))
+        try:
+            await processing.run()
+        finally:
+            await self._call(self._session.end_processing())
+
+    async def _poll_raw(self, timeout: float, limit: int) -> list[Record[Any, Any]]:
+        session = self._session
+        with self._using():
+            taken = await self._drive(
+                poll_steps(session, timeout, lambda: session.reader.take(limit) if limit else None)
+            )
+        return intercepted(self.config.interceptors, taken or [])
 
     def wakeup(self) -> None:
         """From any thread: the call under way, or the next one, raises ``WakeupError``.
@@ -152,30 +224,36 @@ class AsyncConsumer:
     # --- positions ---
 
     async def seek(
-        self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
+        self,
+        partition: TopicPartition,
+        offset: int | OffsetAndMetadata,
+        *,
+        leader_epoch: int | None = None,
     ) -> None:
-        """Read on from ``offset``."""
+        """Read on from ``offset``, or from what was committed (``committed`` returns such)."""
         await self._call(self._session.seek(partition, offset, leader_epoch))
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    async def seek_to_beginning(
+        self, *partitions: TopicPartition | Collection[TopicPartition]
+    ) -> None:
         """Read on from the beginning of these partitions, or of all."""
-        await self._call(self._session.seek_to_end(partitions, beginning=True))
+        await self._call(self._session.seek_to_end(each_partition(partitions), beginning=True))
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+    async def seek_to_end(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Read on from the end of these partitions, or of all."""
-        await self._call(self._session.seek_to_end(partitions, beginning=False))
+        await self._call(self._session.seek_to_end(each_partition(partitions), beginning=False))
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """The offset of the next record ``poll`` returns."""
         return await self._blocking(self._session.position(partition, timeout))
 
-    async def pause(self, *partitions: TopicPartition) -> None:
+    async def pause(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        await self._call(self._session.pause(partitions, paused=True))
+        await self._call(self._session.pause(each_partition(partitions), paused=True))
 
-    async def resume(self, *partitions: TopicPartition) -> None:
+    async def resume(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Undo ``pause``."""
-        await self._call(self._session.pause(partitions, paused=False))
+        await self._call(self._session.pause(each_partition(partitions), paused=False))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -198,10 +276,12 @@ class AsyncConsumer:
         await self._call(self._session.commit_async(offsets, callback))
 
     async def committed(
-        self, *partitions: TopicPartition, timeout: float | None = None
+        self,
+        *partitions: TopicPartition | Collection[TopicPartition],
+        timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; ``None`` where nothing."""
-        return await self._blocking(self._session.committed(partitions, timeout))
+        return await self._blocking(self._session.committed(each_partition(partitions), timeout))
 
     # --- questions to the cluster ---
 
@@ -235,6 +315,12 @@ class AsyncConsumer:
         """Every topic of the cluster with its partitions."""
         return await self._blocking(self._session.questions.list_topics(timeout))
 
+    # --- metrics ---
+
+    def metrics(self) -> ClientMetrics:
+        """What this consumer has counted; see ``Consumer.metrics``."""
+        return self._session.metrics()
+
     # --- the end ---
 
     async def close(self, timeout: float = 30.0) -> None:
@@ -242,6 +328,8 @@ class AsyncConsumer:
         if not self._engine.is_running:
             return
         with self._using():
+            if self._session.is_closing:
+                return  # a callback of the very close that is under way
             try:
                 await self._engine.call_async(self._session.close(timeout))
             finally:
@@ -260,6 +348,12 @@ class AsyncConsumer:
 
     # --- how calls are made ---
 
+    @property
+    def _session(self) -> ConsumerCore:
+        """Of this process only: after a fork it is the parent's, and so is all that is buffered."""
+        self._engine.need_own_process()
+        return self._own_session
+
     @contextmanager
     def _using(self) -> Iterator[None]:
         """One task at a time; callbacks of a call under way may call again."""
@@ -267,10 +361,19 @@ class AsyncConsumer:
         if before is not None and before is not here:
             raise _WrongTaskError("an AsyncConsumer is for one task at a time, save wakeup()")
         self._user = here
+        self._session.reader.settle()
         try:
             yield
         finally:
             self._user = before
+
+    async def _hand(self) -> list[Record[Any, Any]]:
+        session, limit = self._session, self.config.max_poll_records
+        with self._using():
+            hand = await self._drive(
+                poll_steps(session, _ITERATION_TIMEOUT_S, lambda: session.reader.hand_out(limit))
+            )
+        return hand or []
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:

@@ -1,24 +1,26 @@
 """The cluster as a client sees it: metadata kept fresh, and a way to ask any of its brokers.
 
 Rule: this module knows *where* a request goes, never what it means. It keeps three things: the
-metadata, the links, and which broker coordinates which group.
+metadata, the links, and which broker coordinates which group or transactional id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from shoal.client.broker_links import Address, BrokerLink, Lane, Links
 from shoal.client.config import ConnectionConfig
-from shoal.client.connection import Versioned
-from shoal.client.links import Address, Lane, Link, Links
+from shoal.client.connection import Versioned, is_refusal
+from shoal.client.deadlines import Deadline, RetryBackoff
 from shoal.client.metadata import Metadata, merged
-from shoal.client.reactions import Reaction, reaction
-from shoal.client.timing import Backoff, Deadline
+from shoal.client.metrics import MetricListing
+from shoal.client.reactions import RequestReaction, reaction
 from shoal.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -31,12 +33,29 @@ from shoal.errors import (
 from shoal.types import Node, TopicPartition
 from shoal.wire.apis.find_coordinator import FindCoordinatorRequest
 from shoal.wire.apis.metadata import MetadataRequest, MetadataResponse
-from shoal.wire.schema import Message
+from shoal.wire.apis.registry import ApiKey
+from shoal.wire.schema import Request, ResponseT
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+# So long a broker may take to start after its clients. Longer than that nobody wants to wait for
+# being told that an address is wrong.
+_REFUSED_S: Final = 10.0
 RETRIED: Final = (RetriableError, ConnectionFailedError, RequestTimeoutError)
+
+
+class TransactionalId(NamedTuple):
+    """A key to look a coordinator up by that is not a group."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"transactional id {self.name!r}"
+
+
+CoordinatorKey = str | TransactionalId
+"""A group's id, or a transactional id."""
 
 
 class Cluster:
@@ -55,22 +74,23 @@ class Cluster:
         self._asked_about: set[str] = set()
         self.in_use: Callable[[], set[str]] | None = None
         """If set, what says which topics are used: those are watched, and no others for long."""
-        self._coordinators: dict[str, Node] = {}
+        self._coordinators: dict[CoordinatorKey, Node] = {}
         self._stale = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._refresh_count = 0
+        self._refreshed_at: float | None = None
 
     # --- asking ---
 
     async def ask(
         self,
-        request: Message | Versioned,
+        request: Request[ResponseT] | Versioned[ResponseT],
         *,
         node_id: int | None = None,
         lane: Lane = Lane.MAIN,
         deadline: Deadline | None = None,
         timeout_s: float | None = None,
-    ) -> Any:
+    ) -> ResponseT:
         """One request to one broker (any, if ``node_id`` is ``None``), no retry.
 
         Raises:
@@ -78,7 +98,7 @@ class Cluster:
             RequestTimeoutError: ``deadline`` passed, or there was no answer in time.
         """
         limit = deadline or Deadline(self.config.request_timeout_ms / 1000)
-        link: Link | None = None
+        link: BrokerLink | None = None
         try:
             async with asyncio.timeout(None if limit.timeout_s is None else limit.left_s):
                 link = self._link(node_id, lane)
@@ -95,10 +115,10 @@ class Cluster:
             if link is not None and link.failure is not None:
                 raise RequestTimeoutError(
                     f"{where} could not be reached {within}: {link.failure}"
-                ) from None
+                ) from link.failure
             raise RequestTimeoutError(f"{where} did not answer {within}") from None
 
-    def link(self, node_id: int, lane: Lane) -> Link:
+    def link(self, node_id: int, lane: Lane) -> BrokerLink:
         """The way to a known node.
 
         Raises:
@@ -111,13 +131,19 @@ class Cluster:
 
         Raises:
             RequestTimeoutError: time is up; the last failure is the cause.
+            ConnectionFailedError: nobody listens at any of ``bootstrap_servers``, and has not for
+                a while: more likely a wrong address than a broker that is about to start.
         """
-        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        backoff = RetryBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         while True:
             try:
                 return await attempt()
             except RETRIED as error:
                 pause_s = backoff.next_s()
+                # Of the whole call, not of this loop: an attempt may hold such a loop itself.
+                spent_s = deadline.spent_s + pause_s
+                if spent_s >= _REFUSED_S and pause_s < deadline.left_s and self._nobody_listens:
+                    raise self._unreachable() from error
                 if pause_s >= deadline.left_s:
                     if deadline.timeout_s is None or _names_its_cause(error):
                         raise
@@ -126,7 +152,20 @@ class Cluster:
                     ) from error
                 await asyncio.sleep(pause_s)
 
-    def _link(self, node_id: int | None, lane: Lane) -> Link:
+    @property
+    def _nobody_listens(self) -> bool:
+        """Whether no broker was ever reached, and every address we were given refuses."""
+        return not self.metadata.nodes and all(
+            is_refusal(self._links.to(address).failure) for address in self._bootstrap
+        )
+
+    def _unreachable(self) -> ConnectionFailedError:
+        failures = (str(self._links.to(address).failure) for address in self._bootstrap)
+        return ConnectionFailedError(
+            f"no broker for {_REFUSED_S:g} s, check bootstrap_servers: {'; '.join(failures)}"
+        )
+
+    def _link(self, node_id: int | None, lane: Lane) -> BrokerLink:
         if node_id is None:
             return self._any_link()
         node = self.metadata.nodes.get(node_id)
@@ -137,7 +176,17 @@ class Cluster:
             raise ConnectionFailedError(f"broker {node_id} is not in the cluster's metadata")
         return self._links.to((node.host, node.port), lane)
 
-    def _any_link(self) -> Link:
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature, as the newest news we have says; 0 if there is none."""
+        heard = (link.last for link in self._links)
+        newest = max(
+            (one for one in heard if one is not None),
+            key=lambda one: one.features_epoch,
+            default=None,
+        )
+        return 0 if newest is None else newest.features.get(name, 0)
+
+    def _any_link(self) -> BrokerLink:
         known: list[Address] = [(n.host, n.port) for n in self.metadata.nodes.values()]
         busy = self._links.least_busy(known)
         if busy is not None:
@@ -177,13 +226,24 @@ class Cluster:
         asked = None if topics is None else frozenset(topics)
         request = Versioned(3, lambda version: self._metadata_request(version, asked))
         answer: MetadataResponse = await self.ask(request, deadline=deadline)
-        self.metadata = merged(self.metadata, answer, asked)
         self._refresh_count += 1
-        for listener in list(self.on_update):
-            listener(self.metadata, asked)
+        self._take(answer, asked)
         if self._awaits_a_topic():
             self.mark_stale()
         return self.metadata
+
+    async def resolve(self, topic_ids: Collection[bytes]) -> None:
+        """Ask once which topics have these ids; one that was deleted has no answer."""
+        topics = [MetadataRequest.Topic(topic_id=one, name=None) for one in sorted(topic_ids)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        answer: MetadataResponse = await self.ask(request)
+        self._take(answer, frozenset(one.name for one in answer.topics if one.name is not None))
+
+    def _take(self, answer: MetadataResponse, asked: frozenset[str] | None) -> None:
+        self.metadata = merged(self.metadata, answer, asked)
+        self._refreshed_at = asyncio.get_running_loop().time()
+        for listener in list(self.on_update):
+            listener(self.metadata, asked)
 
     def _awaits_a_topic(self) -> bool:
         """Whether a topic we watch is not there yet: asked for until it is, as Java's client does.
@@ -192,7 +252,7 @@ class Cluster:
         """
         errors = self.metadata.errors
         return self._interest is not None and any(
-            name in errors and reaction("Metadata", errors[name]) is not Reaction.RAISE
+            name in errors and reaction("Metadata", errors[name]) is not RequestReaction.RAISE
             for name in self._interest
         )
 
@@ -209,7 +269,7 @@ class Cluster:
     ) -> Metadata:
         """Metadata in which every one of ``names`` is described, asking until it is.
 
-        ``anew``: asks also about what is known, which may be out of date unless it is watched.
+        With ``anew`` it asks also about what is known: if not watched, it may be out of date.
 
         Raises:
             BrokerError: a broker refuses to speak about one of them.
@@ -237,7 +297,7 @@ class Cluster:
         failures: dict[str, BrokerError] = {}
         for name in missing:
             code = found.errors.get(name)
-            if code is not None and reaction("Metadata", code) is Reaction.RAISE:
+            if code is not None and reaction("Metadata", code) is RequestReaction.RAISE:
                 failures[name] = error_for(code, f"topic {name!r}")
             elif name not in found.topics:
                 unknown = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -267,7 +327,7 @@ class Cluster:
 
     async def _keep(self) -> None:
         """Refresh when something is stale and when metadata is old, for as long as we live."""
-        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        backoff = RetryBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         # Who asks for metadata of no age at all still does not want to ask all the time.
         age_s = max(self.config.metadata_max_age_ms, self.config.retry_backoff_ms) / 1000
         while True:
@@ -292,11 +352,22 @@ class Cluster:
                 if not self._awaits_a_topic():
                     backoff.reset()
             except ShoalError as error:
-                logger.warning("metadata refresh failed: %s", error)
+                # Of a broker that cannot be reached the link has told, once.
+                is_told = isinstance(error, ConnectionFailedError)
+                logger.log(
+                    logging.DEBUG if is_told else logging.WARNING,
+                    "metadata refresh failed: %s",
+                    error,
+                )
+                self._stale.set()
+            except Exception:
+                # A bug of ours, or of whoever listens. Metadata that is never asked for again
+                # would leave every consumer and producer with a cluster that is gone.
+                logger.exception("metadata refresh failed")
                 self._stale.set()
 
     def _let_go(self) -> None:
-        """Forget topics nobody uses: a refresh would make those anew that were deleted."""
+        """Forget topics nobody uses: a refresh would recreate those that were deleted."""
         if self.in_use is not None:
             self._interest = self.in_use()
             topics = {n: t for n, t in self.metadata.topics.items() if n in self._interest}
@@ -304,90 +375,122 @@ class Cluster:
 
     # --- coordinators ---
 
-    async def coordinator(self, group_id: str, deadline: Deadline) -> int:
-        """The id of the broker that coordinates ``group_id``; asked once, then remembered."""
-        known = self._coordinators.get(group_id)
+    async def coordinator(self, key: CoordinatorKey, deadline: Deadline) -> int:
+        """The id of the broker that coordinates ``key``; asked once, then remembered."""
+        known = self._coordinators.get(key)
         if known is not None:
             return known.id
-        return await self.retrying(lambda: self.find_coordinator(group_id, deadline), deadline)
+        return await self.retrying(lambda: self.find_coordinator(key, deadline), deadline)
 
-    async def find_coordinator(self, group_id: str, deadline: Deadline) -> int:
+    async def find_coordinator(self, key: CoordinatorKey, deadline: Deadline) -> int:
         """Ask for the coordinator, one attempt.
 
         Raises:
             BrokerError: the answer was an error; ``RetriableError`` if it may pass.
         """
-        request = Versioned(10, lambda version: _find_coordinator(version, group_id))
+        request = Versioned(10, lambda version: _find_coordinator(version, key))
         answer = await self.ask(request, deadline=deadline)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
-            if reaction("FindCoordinator", found.error_code) is Reaction.RAISE:
-                raise error_for(found.error_code, f"coordinator of group {group_id!r}")
+            if reaction("FindCoordinator", found.error_code) is RequestReaction.RAISE:
+                raise error_for(found.error_code, f"coordinator of {_described(key)}")
             raise RetriableError(
-                ErrorCode.of(found.error_code), f"coordinator of group {group_id!r}"
+                ErrorCode.of(found.error_code), f"coordinator of {_described(key)}"
             )
         node = Node(found.node_id, found.host, found.port)
-        self._coordinators[group_id] = node
+        self._coordinators[key] = node
         return node.id
 
-    def forget_coordinator(self, group_id: str, *, disconnect: bool = False) -> None:
-        node = self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: CoordinatorKey, *, disconnect: bool = False) -> None:
+        node = self._coordinators.pop(key, None)
         if disconnect and node is not None:
             self._links.to((node.host, node.port), Lane.GROUP).disconnect()
 
+    async def coordinator_has_new_groups(self, group_id: str, deadline: Deadline) -> bool:
+        """Whether the coordinator speaks the protocol of KIP-848, and the cluster has it on.
+
+        Raises:
+            ConnectionFailedError: the coordinator cannot be reached.
+        """
+        node_id = await self.coordinator(group_id, deadline)
+        connection = await self._link(node_id, Lane.GROUP).connection()
+        # Version 0 was a preview of Kafka 3.7 to 3.9.
+        _, newest = connection.versions.get(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, -1))
+        return newest >= 1 and connection.features.get("group.version", 0) >= 1
+
     async def ask_coordinator(
-        self, group_id: str, request: Message | Versioned, deadline: Deadline
-    ) -> Any:
+        self,
+        key: CoordinatorKey,
+        request: Request[ResponseT] | Versioned[ResponseT],
+        deadline: Deadline,
+    ) -> ResponseT:
         """One request to the coordinator, looked up if unknown; a dead one is forgotten.
 
         Not in the group's lane: a commit must not wait behind a JoinGroup the broker holds.
         """
-        answer = await self.send_to_coordinator(group_id, request, deadline)
-        return await self.answer_of(group_id, answer, deadline)
+        answer = await self.send_to_coordinator(key, request, deadline)
+        return await self.answer_of(key, answer, deadline)
 
     async def send_to_coordinator(
-        self, group_id: str, request: Message | Versioned, deadline: Deadline
-    ) -> asyncio.Future[Any]:
+        self,
+        key: CoordinatorKey,
+        request: Request[ResponseT] | Versioned[ResponseT],
+        deadline: Deadline,
+    ) -> asyncio.Future[ResponseT]:
         """The first half of ``ask_coordinator``: returns when the request is on its way."""
-        node_id = await self.coordinator(group_id, deadline)
+        node_id = await self.coordinator(key, deadline)
         try:
             async with asyncio.timeout(None if deadline.timeout_s is None else deadline.left_s):
                 connection = await self._link(node_id, Lane.MAIN).connection()
                 return connection.send(request)
         except ConnectionFailedError:
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key)
             raise
         except TimeoutError:
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key)
             raise RequestTimeoutError(f"broker {node_id} cannot be reached") from None
 
     async def answer_of(
-        self, group_id: str, answer: asyncio.Future[Any], deadline: Deadline
-    ) -> Any:
+        self, key: CoordinatorKey, answer: asyncio.Future[ResponseT], deadline: Deadline
+    ) -> ResponseT:
         """The second half of ``ask_coordinator``."""
         try:
             async with asyncio.timeout(None if deadline.timeout_s is None else deadline.left_s):
                 return await answer
         except (ConnectionFailedError, RequestTimeoutError):
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key)
             raise
         except TimeoutError:
             raise RequestTimeoutError(
                 f"the coordinator did not answer within {deadline.timeout_s:g} s"
             ) from None
 
-    def check(self, api: str, code: int, detail: str = "", *, group_id: str | None = None) -> None:
+    def check(
+        self, api: str, code: int, detail: str = "", *, group_id: CoordinatorKey | None = None
+    ) -> None:
         """Raise what ``code`` means for ``api``, after the side effects of its reaction."""
         outcome = reaction(api, code)
-        if outcome is Reaction.ACCEPT:
+        if outcome is RequestReaction.ACCEPT:
             return
-        if outcome is Reaction.REFRESH:
+        if outcome is RequestReaction.REFRESH:
             self.mark_stale()
-        elif outcome is Reaction.REDISCOVER and group_id is not None:
+        elif outcome is RequestReaction.REDISCOVER and group_id is not None:
             self.forget_coordinator(group_id)
-        if outcome in (Reaction.REFRESH, Reaction.REDISCOVER, Reaction.RETRY):
+        if outcome in (RequestReaction.REFRESH, RequestReaction.REDISCOVER, RequestReaction.RETRY):
             raise RetriableError(ErrorCode.of(code), detail)
         raise error_for(code, detail)
+
+    def tell(self, listing: MetricListing, group: str) -> None:
+        """Connections and what went over them. Any thread."""
+        connections, _ = self._links.counts()
+        self._links.traffic.tell(listing, group, connections)
+
+    def tell_more(self, listing: MetricListing, group: str) -> None:
+        """What only producers tell, as in Java."""
+        _, in_flight = self._links.counts()
+        listing.put(group, "requests-in-flight", in_flight)
+        age = math.nan if self._refreshed_at is None else listing.now - self._refreshed_at
+        listing.put(group, "metadata-age", age)
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -400,10 +503,15 @@ def _names_its_cause(error: Exception) -> bool:
     return isinstance(error, RequestTimeoutError) and error.__cause__ is not None
 
 
-def _find_coordinator(version: int, group_id: str) -> FindCoordinatorRequest:
+def _described(key: CoordinatorKey) -> str:
+    return f"group {key!r}" if isinstance(key, str) else str(key)
+
+
+def _find_coordinator(version: int, key: CoordinatorKey) -> FindCoordinatorRequest:
+    name, kind = (key, 0) if isinstance(key, str) else (key.name, 1)
     if version >= 4:
-        return FindCoordinatorRequest(coordinator_keys=[group_id])
-    return FindCoordinatorRequest(key=group_id)
+        return FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+    return FindCoordinatorRequest(key=name, key_type=kind)
 
 
 def _wanted(name: str) -> MetadataRequest.Topic:

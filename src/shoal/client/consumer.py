@@ -1,6 +1,6 @@
 """``Consumer``: the public, blocking face of consuming.
 
-Rule: a method here checks that it may be called, hands a coroutine of ``consuming.py`` to the
+Rule: a method here checks that it may be called, hands a coroutine of ``consumer_core.py`` to the
 engine and returns what comes back. ``async_consumer.py`` is the same list of methods with
 ``await``; whatever either of them *does* is written below both.
 """
@@ -14,15 +14,20 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from shoal.client.arguments import checks_arguments
-from shoal.client.committing import CommitCallback, Offsets
+from shoal.client.arguments import checks_arguments, each_partition
+from shoal.client.commits import CommitCallback, Offsets
 from shoal.client.config import ConsumerConfig, config_of
-from shoal.client.consuming import ConsumerSession
+from shoal.client.consumer_core import ConsumerCore
 from shoal.client.engine import Engine
-from shoal.client.listening import RebalanceListener, intercepted
+from shoal.client.foreign_names import answers_foreign_names
+from shoal.client.listeners import RebalanceListener, intercepted
+from shoal.client.membership import wish_of
+from shoal.client.metrics import ClientMetrics
 from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
+from shoal.client.processing import Handler, Processing
+from shoal.client.processing_progress import ProcessOptions
 from shoal.client.settings import ConsumerSettings
-from shoal.client.waking import close_unstarted
+from shoal.client.wakeup import close_unstarted
 from shoal.records.arrow import need_arrow
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -41,6 +46,7 @@ T = TypeVar("T")
 _ITERATION_TIMEOUT_S = 1.0
 
 
+@answers_foreign_names
 @checks_arguments()
 class Consumer:
     """Reads topics, alone (``assign``) or as a member of a group (``subscribe``).
@@ -64,7 +70,7 @@ class Consumer:
         self._user: int | None = None
         self._engine = Engine("shoal-consumer")
         try:
-            self._session: ConsumerSession = self._engine.call(start_session(self.config))
+            self._own_session = self._engine.call(start_session(self.config))
         except BaseException:
             self._engine.stop()
             raise
@@ -78,8 +84,10 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Collection[str] | re.Pattern[str] | str,
+        topics: Collection[str] | re.Pattern[str] | str | None = None,
         listener: RebalanceListener | Any | None = None,
+        *,
+        pattern: str | None = None,
     ) -> None:
         """Join the group for these topics; replaces what was subscribed to before.
 
@@ -87,13 +95,14 @@ class Consumer:
             topics: a list of names; or a compiled pattern (matched against whole names, new
                 topics included as they appear); or one name. An empty list unsubscribes.
             listener: see ``RebalanceListener``.
+            pattern: instead of ``topics``, what the broker matches whole names with, in RE2's
+                syntax; for groups of the new protocol (``group_protocol``).
         """
-        if isinstance(topics, str):
-            topics = [topics]
-        if not isinstance(topics, re.Pattern) and not topics:
+        wish = wish_of(topics, pattern)
+        if not wish:
             self.unsubscribe()
         else:
-            self._call(self._session.subscribe(topics, listener))
+            self._call(self._session.subscribe(wish, listener))
 
     def unsubscribe(self) -> None:
         """Leave the group, or drop the assigned partitions."""
@@ -168,12 +177,82 @@ class Consumer:
         return empty_arrow() if taken is None else taken
 
     def __iter__(self) -> Iterator[Record[Any, Any]]:
-        """Records, one by one, for ever; ends when the consumer is closed."""
+        """Records, one by one, forever; ends when the consumer is closed.
+
+        Each counts as read when it is handed out: ``position`` and commits stand behind the last
+        one you got, and whatever reads next (another loop, ``poll``) goes on with the next.
+        Raises as ``poll``.
+        """
+        session, interceptors = self._session, self.config.interceptors
         while self._engine.is_running:
-            for record in self.poll(_ITERATION_TIMEOUT_S):
-                yield record
-                if self._engine.is_stopped:
+            hand = self._hand()
+            while hand:  # any other call on this consumer takes the rest back
+                if interceptors:
+                    yield from intercepted(interceptors, [hand.pop()])
+                else:
+                    yield hand.pop()
+                if session.is_due:
                     break
+        self._engine.need_own_process()
+
+    def process(
+        self,
+        handler: Handler,
+        *,
+        workers: int = 8,
+        order: str = "key",
+        retries: int = 0,
+        retry_delay: float = 1.0,
+        dead_letter_topic: str | None = None,
+        drain_timeout: float = 30.0,
+    ) -> None:
+        """Give every record to ``handler``, several at a time, and commit what is done.
+
+        Returns after ``wakeup``, when what was being worked on is done and committed. Needs
+        ``enable_auto_commit=False``. Nothing is committed before it is done: after a crash or a
+        rebalance records may come again, none is skipped. However long a handler takes,
+        the group hears of its member.
+
+        Args:
+            handler: called with one record, in a thread of its own; if it raises, that failed.
+            workers: so many records are worked on at the same time.
+            order: "key": records of a partition with the same key one after the other, in their
+                order; "partition": all of a partition; "none": in any order.
+            retries: how often a record that failed is tried again.
+            retry_delay: seconds before that, doubled each time, up to a minute.
+            dead_letter_topic: where a record goes that failed for good, as it came, with the
+                reason in its headers. Without one, processing ends.
+            drain_timeout: how long handlers may go on when their partition is revoked, or at
+                the end.
+
+        Raises:
+            ProcessingError: records failed for good; it says which, and they are not committed.
+            Exception: as ``poll``, after what was being worked on is done and committed.
+        """
+        options = ProcessOptions(
+            workers, order, retries, retry_delay, dead_letter_topic, drain_timeout
+        )
+        options.check()
+        processing = Processing(self, handler, options)
+        self._call(self._session.start_processing(processing))
+        try:
+            processing.run()
+        finally:
+            self._call(self._session.end_processing())
+
+    def _poll_raw(self, timeout: float, limit: int) -> list[Record[Any, Any]]:
+        """As ``poll``, keys and values as bytes; with a limit of 0 it only attends to the group."""
+        session = self._session
+        with self._using():
+            taken = self._drive(
+                poll_steps(
+                    session,
+                    timeout,
+                    lambda: session.reader.take(limit) if limit else None,
+                    session.arrived.wait,
+                )
+            )
+        return intercepted(self.config.interceptors, taken or [])
 
     def wakeup(self) -> None:
         """From any thread: the call under way, or the next one, raises ``WakeupError``.
@@ -185,30 +264,34 @@ class Consumer:
     # --- positions ---
 
     def seek(
-        self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None
+        self,
+        partition: TopicPartition,
+        offset: int | OffsetAndMetadata,
+        *,
+        leader_epoch: int | None = None,
     ) -> None:
-        """Read on from ``offset``."""
+        """Read on from ``offset``, or from what was committed (``committed`` returns such)."""
         self._call(self._session.seek(partition, offset, leader_epoch))
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Read on from the beginning of these partitions, or of all; looked up when needed."""
-        self._call(self._session.seek_to_end(partitions, beginning=True))
+        self._call(self._session.seek_to_end(each_partition(partitions), beginning=True))
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Read on from the end of these partitions, or of all; looked up when needed."""
-        self._call(self._session.seek_to_end(partitions, beginning=False))
+        self._call(self._session.seek_to_end(each_partition(partitions), beginning=False))
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """The offset of the next record ``poll`` returns."""
         return self._blocking(self._session.position(partition, timeout))
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
-        self._call(self._session.pause(partitions, paused=True))
+        self._call(self._session.pause(each_partition(partitions), paused=True))
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: TopicPartition | Collection[TopicPartition]) -> None:
         """Undo ``pause``."""
-        self._call(self._session.pause(partitions, paused=False))
+        self._call(self._session.pause(each_partition(partitions), paused=False))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
@@ -240,10 +323,12 @@ class Consumer:
         self._call(self._session.commit_async(offsets, callback))
 
     def committed(
-        self, *partitions: TopicPartition, timeout: float | None = None
+        self,
+        *partitions: TopicPartition | Collection[TopicPartition],
+        timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; ``None`` where nothing."""
-        return self._blocking(self._session.committed(partitions, timeout))
+        return self._blocking(self._session.committed(each_partition(partitions), timeout))
 
     # --- questions to the cluster ---
 
@@ -273,6 +358,15 @@ class Consumer:
         """Every topic of the cluster with its partitions."""
         return self._blocking(self._session.questions.list_topics(timeout))
 
+    # --- metrics ---
+
+    def metrics(self) -> ClientMetrics:
+        """What this consumer has counted, under the names of Kafka's Java client, such as
+        ``records-lag-max``, ``fetch-latency-avg`` or ``rebalance-latency-max``. Any thread may
+        ask, at any time; after ``close`` it is how things ended.
+        """
+        return self._session.metrics()
+
     # --- the end ---
 
     def close(self, timeout: float = 30.0) -> None:
@@ -280,6 +374,8 @@ class Consumer:
         if not self._engine.is_running:
             return
         with self._using():
+            if self._session.is_closing:
+                return  # a callback of the very close that is under way
             try:
                 self._engine.call(self._session.close(timeout))
             finally:
@@ -298,6 +394,12 @@ class Consumer:
 
     # --- how calls are made ---
 
+    @property
+    def _session(self) -> ConsumerCore:
+        """Of this process only: after a fork it is the parent's, and so is all that is buffered."""
+        self._engine.need_own_process()
+        return self._own_session
+
     @contextmanager
     def _using(self) -> Iterator[None]:
         """One thread at a time; callbacks of a call under way may call again."""
@@ -307,10 +409,24 @@ class Consumer:
                 "a Consumer is for one thread at a time; only wakeup() may be called from others"
             )
         self._user = here
+        self._session.reader.settle()
         try:
             yield
         finally:
             self._user = before
+
+    def _hand(self) -> list[Record[Any, Any]]:
+        session, limit = self._session, self.config.max_poll_records
+        with self._using():
+            hand = self._drive(
+                poll_steps(
+                    session,
+                    _ITERATION_TIMEOUT_S,
+                    lambda: session.reader.hand_out(limit),
+                    session.arrived.wait,
+                )
+            )
+        return hand or []
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:

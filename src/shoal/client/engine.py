@@ -7,22 +7,31 @@ under way. User code must not run there: a coroutine which needs a callback of t
 made the call, between the call and its return.
 
 Rule: this is the only module of the client that knows threads; everything else is coroutines on
-one loop and would run as well on a simulated one.
+one loop and would run as well on a simulated one. Threads are its own and never an executor's:
+those refuse work as soon as the main thread has ended, while other threads of a program go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import queue
+import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
+# So often somebody who waits for a worker looks whether it is still there.
+_LOOK_S: Final = 1.0
+# A name server may be silent for much longer than anybody wants to wait for the end.
+_LOOKUPS_END_S: Final = 1.0
 # Threads do not follow into a forked process.
 _ELSEWHERE: Final = "this client works in the process it was made in; make one after the fork"
 
@@ -33,7 +42,7 @@ class _Caller(Protocol):
     outcome: asyncio.Future[Any] | None
     """Of the callback it runs now."""
 
-    def post(self, step: _Step) -> None: ...
+    def post(self, step: _Step, /) -> None: ...
 
 
 _caller: ContextVar[_Caller | None] = ContextVar("shoal_caller", default=None)
@@ -62,12 +71,16 @@ class _Step:
 
     def _settle(self, result: Any, error: BaseException | None) -> None:
         assert self.outcome is not None
-        if self.outcome.done():
-            return
-        if error is None:
-            self.outcome.set_result(result)
-        else:
-            self.outcome.set_exception(error)
+        _settle(self.outcome, result, error)
+
+
+def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if outcome.done():
+        return
+    if error is None:
+        outcome.set_result(result)
+    else:
+        outcome.set_exception(error)
 
 
 async def in_caller(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -180,13 +193,109 @@ class _AwaitingCaller:
                 step.done(result, None)
 
 
+class Worker:
+    """One background thread that runs functions, in the order they are posted, until ``close``."""
+
+    def __init__(self, name: str) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: the interpreter is ending and starts no more threads.
+        """
+        self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the worker's own thread, which cannot wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def post(self, function: Callable[[], Any]) -> None:
+        self._work.put(function)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Until all that was posted before has run, or the thread has ended; whether in time."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        done = threading.Event()
+        self._work.put(done.set)
+        while self._thread.is_alive():
+            left_s = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
+            if done.wait(max(0.0, left_s)):
+                return True
+            if until is not None and time.monotonic() >= until:
+                return False
+        return True
+
+    def close(self, *, wait: bool = True) -> None:
+        """Run what was posted, then end the thread; waits for that, save within it."""
+        self._work.put(None)
+        if wait and not self.is_here:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (function := self._work.get()) is not None:
+            function()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that looks names up in threads of its own, which end with it.
+
+    One for each lookup: a name server that does not answer must hold up nobody else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lookups: set[threading.Thread] = set()
+
+    async def getaddrinfo(
+        self,
+        host: bytes | str | None,
+        port: bytes | str | int | None,
+        *,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the name is asyncio's
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        wanted = (host, port, family, type, proto, flags)
+        outcome: asyncio.Future[list[Any]] = self.create_future()
+
+        def look_up() -> None:
+            try:
+                found = socket.getaddrinfo(*wanted)
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                settled = partial(_settle, outcome, None, error)
+            else:
+                settled = partial(_settle, outcome, found, None)
+            with suppress(RuntimeError):  # the loop was closed meanwhile; nobody waits any more
+                self.call_soon_threadsafe(settled)
+
+        thread = threading.Thread(target=look_up, name="shoal-lookup", daemon=True)
+        self._lookups = {one for one in self._lookups if one.is_alive()}
+        try:
+            thread.start()
+        except RuntimeError:
+            # The interpreter is ending and starts no more threads: atexit may still flush.
+            return socket.getaddrinfo(*wanted)
+        self._lookups.add(thread)
+        return await outcome
+
+    def close(self) -> None:
+        until = time.monotonic() + _LOOKUPS_END_S
+        for thread in self._lookups:
+            thread.join(max(0.0, until - time.monotonic()))
+        super().close()
+
+
 class Engine:
     """One background thread running one event loop, from construction to ``stop``."""
 
     STOP_TIMEOUT_S: Final = 5.0
 
     def __init__(self, name: str = "shoal") -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = _Loop()
+        self._process_id = os.getpid()
         # A daemon: a program which forgets close() must still be able to end.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.is_stopped = False
@@ -203,6 +312,15 @@ class Engine:
     def is_here(self) -> bool:
         """Whether the calling thread is the engine's own: a blocking call would wait for itself."""
         return threading.current_thread() is self._thread
+
+    def need_own_process(self) -> None:
+        """Refuse what needs no thread, and therefore would work on in a forked process.
+
+        Raises:
+            RuntimeError: this is not the process the engine was made in.
+        """
+        if os.getpid() != self._process_id:
+            raise RuntimeError(_ELSEWHERE)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run ``coroutine`` on the engine, callbacks here, and return its result."""
@@ -256,7 +374,6 @@ class Engine:
                 task.cancel()
             if left:
                 self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
         finally:
             self.loop.close()
 

@@ -65,7 +65,7 @@ class FetchSession(Generic[P]):
         self._epoch = 1 if self._epoch >= 0x7FFFFFFF else self._epoch + 1
 
     def reset(self) -> None:
-        """The session is gone or in doubt (error, lost connection): start anew.
+        """The session is gone or in doubt (error, lost connection): start again.
 
         The old id goes along with the first request of the new one, so that the broker can
         drop what it kept for it.

@@ -14,18 +14,19 @@ from typing import Any
 
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Versioned
+from shoal.client.deadlines import Deadline
 from shoal.client.offsets import EARLIEST, LATEST, commit_as_nobody, fetch_committed, list_offsets
-from shoal.client.timing import Deadline
 from shoal.client.topic_admin import need_partitions
 from shoal.errors import BrokerError, ErrorCode, InvalidMessageError
 from shoal.types import OffsetAndMetadata, TopicPartition
+from shoal.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from shoal.wire.apis.delete_groups import DeleteGroupsRequest
 from shoal.wire.apis.describe_groups import DescribeGroupsRequest
 from shoal.wire.apis.leave_group import LeaveGroupRequest
 from shoal.wire.apis.list_groups import ListGroupsRequest
 from shoal.wire.apis.offset_delete import OffsetDeleteRequest
 from shoal.wire.apis.registry import ApiKey
-from shoal.wire.consumer_protocol import Assignment, subscribed_topics
+from shoal.wire.consumer_protocol import ConsumerProtocolAssignment, subscribed_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,13 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group."""
+    """One member of a group.
+
+    The last four are of groups of the new protocol (KIP-848): what the member should have, by the
+    coordinator's ``target``, as opposed to what it has or is giving up; the epoch it has reached;
+    the pattern it lets the broker match; and how it speaks itself, "classic" ones may be in there.
+    ``attached``: what a custom assignor of a classic group attached to the assignment, in bytes.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -48,11 +55,21 @@ class MemberDescription:
     host: str
     topics: tuple[str, ...]
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None = None
+    member_epoch: int | None = None
+    pattern: str | None = None
+    protocol: str = "classic"
+    attached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as its coordinator sees it; ``state`` is Kafka's word, "Dead" if there is none."""
+    """A group as its coordinator sees it; ``state`` is Kafka's word, "Dead" if there is none.
+
+    ``protocol_type`` is empty for a group that is committed to and never had members. ``protocol``
+    is how its members rebalance: "classic", or "consumer" (KIP-848). Those have epochs: how often
+    the group has changed, and for which of them its target was computed; and if that failed, why.
+    """
 
     group_id: str
     state: str
@@ -60,6 +77,10 @@ class GroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
     coordinator_id: int
+    protocol: str = "classic"
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+    assignor_fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +96,10 @@ class PartitionLag:
 async def list_groups(
     cluster: Cluster, states: Collection[str], kinds: Collection[str], deadline: Deadline
 ) -> list[GroupListing]:
-    def build(version: int) -> ListGroupsRequest:
-        for needed, given, what in ((4, states, "states"), (5, kinds, "kinds")):
-            if given and version < needed:
-                reason = f"a broker this old cannot list groups by their {what}"
-                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, reason)
-        request = ListGroupsRequest()
-        if version >= 4:
-            request.states_filter = list(states)
-        if version >= 5:
-            request.types_filter = list(kinds)
-        return request
+    request = Versioned(ApiKey.LIST_GROUPS, lambda version: list_request(version, states, kinds))
 
     async def of(node_id: int) -> list[GroupListing]:
-        answer = await cluster.ask(
-            Versioned(ApiKey.LIST_GROUPS, build), node_id=node_id, deadline=deadline
-        )
+        answer = await cluster.ask(request, node_id=node_id, deadline=deadline)
         cluster.check("Group", answer.error_code)
         return [
             GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
@@ -105,6 +114,21 @@ async def list_groups(
     return await cluster.retrying(attempt, deadline)
 
 
+def list_request(
+    version: int, states: Collection[str], kinds: Collection[str]
+) -> ListGroupsRequest:
+    for needed, given, what in ((4, states, "states"), (5, kinds, "kinds")):
+        if given and version < needed:
+            reason = f"a broker this old cannot list groups by their {what}"
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    request = ListGroupsRequest()
+    if version >= 4:
+        request.states_filter = list(states)
+    if version >= 5:
+        request.types_filter = list(kinds)
+    return request
+
+
 async def describe_group(cluster: Cluster, group_id: str, deadline: Deadline) -> GroupDescription:
     async def attempt() -> GroupDescription:
         request = DescribeGroupsRequest(groups=[group_id])
@@ -116,22 +140,103 @@ async def describe_group(cluster: Cluster, group_id: str, deadline: Deadline) ->
         else:
             cluster.check("Group", group.error_code, repr(group_id), group_id=group_id)
         coordinator_id = await cluster.coordinator(group_id, deadline)
-        return GroupDescription(
-            group_id,
-            group.group_state,
-            group.protocol_type,
-            group.protocol_data,
-            tuple(_member(one) for one in group.members),
-            coordinator_id,
-        )
+        if group.group_state == "Dead":
+            # To the classic API a group of the new protocol looks as if it were not there.
+            found = await _describe_consumer_group(cluster, group_id, coordinator_id, deadline)
+            if found is not None:
+                return found
+        return classic_description(group, coordinator_id)
 
     return await cluster.retrying(attempt, deadline)
+
+
+def classic_description(group: Any, coordinator_id: int) -> GroupDescription:
+    """What a DescribeGroups answer says of one group."""
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        tuple(_member(one) for one in group.members),
+        coordinator_id,
+    )
+
+
+async def _describe_consumer_group(
+    cluster: Cluster, group_id: str, coordinator_id: int, deadline: Deadline
+) -> GroupDescription | None:
+    """A group of the new protocol (KIP-848); ``None`` if it is not one, or there can be none."""
+    request = ConsumerGroupDescribeRequest(
+        group_ids=[group_id], include_authorized_operations=False
+    )
+    try:
+        answer = await cluster.ask_coordinator(group_id, request, deadline)
+    except BrokerError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return None
+        raise
+    (group,) = answer.groups
+    if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    cluster.check("Group", group.error_code, repr(group_id), group_id=group_id)
+    return consumer_description(group, coordinator_id)
+
+
+def consumer_description(group: Any, coordinator_id: int) -> GroupDescription:
+    """What a ConsumerGroupDescribe answer says of one group."""
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        "consumer",
+        group.assignor_name,
+        tuple(_new_member(one) for one in group.members),
+        coordinator_id,
+        protocol="consumer",
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_fault=group.error_message or None,
+    )
+
+
+def _new_member(one: Any) -> MemberDescription:
+    assignment = _named(one.assignment)
+    topics = set(one.subscribed_topic_names)
+    if one.subscribed_topic_regex:
+        # Only the broker knows what else the pattern matches.
+        topics |= {tp.topic for tp in assignment}
+    return MemberDescription(
+        one.member_id,
+        one.instance_id,
+        one.client_id,
+        one.client_host.removeprefix("/"),
+        tuple(sorted(topics)),
+        assignment,
+        target=_named(one.target_assignment),
+        member_epoch=one.member_epoch,
+        pattern=one.subscribed_topic_regex or None,
+        # Before Kafka 4.1 nobody said it.
+        protocol="classic" if one.member_type == 0 else "consumer",
+    )
+
+
+def _named(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
 
 
 def _member(one: Any) -> MemberDescription:
     try:
         topics = subscribed_topics(one.member_metadata) if one.member_metadata else ()
-        assignment = Assignment.decode(one.member_assignment) if one.member_assignment else None
+        assignment = (
+            ConsumerProtocolAssignment.decode(one.member_assignment)
+            if one.member_assignment
+            else None
+        )
     except InvalidMessageError:
         topics, assignment = (), None  # a group of some other kind than consumers
     return MemberDescription(
@@ -141,14 +246,22 @@ def _member(one: Any) -> MemberDescription:
         one.client_host.removeprefix("/"),
         tuple(topics),
         () if assignment is None else tuple(sorted(assignment.partitions)),
+        attached=0 if assignment is None else len(assignment.user_data or b""),
     )
+
+
+async def has_new_protocol(cluster: Cluster, group_id: str, deadline: Deadline) -> bool:
+    async def attempt() -> bool:
+        return await cluster.coordinator_has_new_groups(group_id, deadline)
+
+    return await cluster.retrying(attempt, deadline)
 
 
 async def group_lag(
     cluster: Cluster, group_id: str, deadline: Deadline
 ) -> dict[TopicPartition, PartitionLag]:
     """Per partition that is committed or assigned: how far behind, and who reads it."""
-    committed = await fetch_committed(cluster, group_id, None, deadline)
+    committed = await fetch_committed(cluster, group_id, None, deadline, require_stable=False)
     description = await describe_group(cluster, group_id, deadline)
     owners = {tp: m.member_id for m in description.members for tp in m.assignment}
     partitions = sorted({*committed, *owners})

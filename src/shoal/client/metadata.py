@@ -56,6 +56,11 @@ class Metadata:
             return None
         return topic.partitions[tp.partition]
 
+    def partition_count(self, topic: str) -> int:
+        """0 of a topic that is not known."""
+        found = self.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
     def led_in_part(self) -> dict[str, list[int]]:
         """Topics in which some partition has no leader, and the partitions that have one."""
         return {

@@ -1,19 +1,19 @@
 """Offsets asked of brokers: of a log (ListOffsets) and of a group (OffsetFetch, OffsetCommit).
 
 Rule: plain functions on a ``Cluster``. Consumer, admin and range reader all use these; whoever is
-a member of a group commits through ``committing.py`` instead, which knows as whom.
+a member of a group commits through ``commits.py`` instead, which knows as whom.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shoal.client.cluster import RETRIED, Cluster
 from shoal.client.connection import Versioned
-from shoal.client.timing import Deadline
-from shoal.errors import ErrorCode, RetriableError
+from shoal.client.deadlines import Deadline
+from shoal.errors import BrokerError, ErrorCode, RetriableError
 from shoal.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -21,8 +21,8 @@ from shoal.types import (
     TopicPartition,
 )
 from shoal.wire.apis.list_offsets import ListOffsetsRequest
-from shoal.wire.apis.offset_commit import OffsetCommitRequest
-from shoal.wire.apis.offset_fetch import OffsetFetchRequest
+from shoal.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from shoal.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from shoal.wire.apis.registry import ApiKey
 
 EARLIEST: Final = -2
@@ -31,14 +31,24 @@ MAX_TIMESTAMP: Final = -3
 # Later versions name topics by id, which a deleted topic no longer has.
 _LAST_WITH_NAMES: Final = 9
 _FIRST_WITH_GROUPS: Final = 8
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+
+
+def isolation(level: str) -> int:
+    """The number of an isolation level in requests."""
+    return ISOLATION_LEVELS.index(level)
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: Deadline
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    isolation_level: str = "read_uncommitted",
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Per partition the first offset at or after a time, or at an end (EARLIEST, LATEST).
 
-    ``None``: there is no such record. Retries what may pass until ``deadline``.
+    ``None``: there is no such record. Retries what may pass until ``deadline``. With
+    ``read_committed`` the log ends at its last stable offset.
 
     Raises:
         RequestTimeoutError: something has no answer until then.
@@ -49,7 +59,7 @@ async def list_offsets(
     async def attempt() -> None:
         left = {tp: at for tp, at in wanted.items() if tp not in found}
         if left:
-            await ask_offsets(cluster, left, deadline, found.update)
+            await ask_offsets(cluster, left, deadline, found.update, isolation_level)
 
     await cluster.retrying(attempt, deadline)
     return {tp: found[tp] for tp in wanted}
@@ -63,6 +73,7 @@ async def ask_offsets(
     wanted: Mapping[TopicPartition, int],
     deadline: Deadline,
     on_answers: Callable[[Found], None],
+    isolation_level: str = "read_uncommitted",
 ) -> None:
     """One round of ``list_offsets``: what can be known now is handed to ``on_answers`` before the
     first failure is raised, so that a partition nobody leads keeps no other one waiting.
@@ -76,7 +87,10 @@ async def ask_offsets(
         except RetriableError as error:
             failures.append(error)
     outcomes = await asyncio.gather(
-        *(_ask_leader(cluster, node, part, deadline) for node, part in by_leader.items()),
+        *(
+            _ask_leader(cluster, node, part, deadline, isolation_level)
+            for node, part in by_leader.items()
+        ),
         return_exceptions=True,
     )
     for outcome in outcomes:
@@ -92,7 +106,11 @@ async def ask_offsets(
 
 
 async def _ask_leader(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], deadline: Deadline
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    isolation_level: str,
 ) -> tuple[Found, Exception | None]:
     """What one leader knows, and the first failure among its partitions."""
     topics: dict[str, list[ListOffsetsRequest.Partition]] = {}
@@ -105,9 +123,10 @@ async def _ask_leader(
             )
         )
     request = ListOffsetsRequest(
+        isolation_level=isolation(isolation_level),
         topics=[
             ListOffsetsRequest.Topic(name=name, partitions=parts) for name, parts in topics.items()
-        ]
+        ],
     )
     answer = await cluster.ask(request, node_id=node_id, deadline=deadline)
     found: Found = {}
@@ -138,13 +157,21 @@ async def fetch_committed(
     group_id: str,
     partitions: Collection[TopicPartition] | None,
     deadline: Deadline,
+    *,
+    require_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """What a group has committed: of these partitions (``None`` for those without), or of all."""
+    """What a group has committed: of these partitions (``None`` for those without), or of all.
+
+    With ``require_stable`` offsets that an open transaction is about to replace are waited for: who
+    starts to read must not begin before them.
+    """
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
         request = Versioned(
             ApiKey.OFFSET_FETCH,
-            lambda version: _fetch_request(version, group_id, partitions),
+            lambda version: _fetch_request(
+                version, group_id, partitions, require_stable=require_stable
+            ),
             up_to=_LAST_WITH_NAMES,
         )
         answer = await cluster.ask_coordinator(group_id, request, deadline)
@@ -165,6 +192,45 @@ async def fetch_committed(
     return await cluster.retrying(attempt, deadline)
 
 
+def committed_request(group_ids: Sequence[str]) -> Versioned[OffsetFetchResponse]:
+    """Everything that groups have committed; from version 8 on of several at once (KIP-709)."""
+
+    def build(version: int) -> OffsetFetchRequest:
+        if len(group_ids) > 1 and version < _FIRST_WITH_GROUPS:
+            reason = "a broker this old is asked about one group at a time"
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, reason)
+        if version < _FIRST_WITH_GROUPS:
+            return _fetch_request(version, group_ids[0], None, require_stable=False)
+        groups = [OffsetFetchRequest.Group(group_id=one, topics=None) for one in group_ids]
+        return OffsetFetchRequest(groups=groups, require_stable=False)
+
+    return Versioned(ApiKey.OFFSET_FETCH, build, up_to=_LAST_WITH_NAMES)
+
+
+async def pending_commits(
+    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], deadline: Deadline
+) -> list[TopicPartition]:
+    """Which of these have an offset that an open transaction is about to commit."""
+
+    async def attempt() -> list[TopicPartition]:
+        request = Versioned(
+            ApiKey.OFFSET_FETCH,
+            lambda version: _fetch_request(version, group_id, partitions, require_stable=True),
+            up_to=_LAST_WITH_NAMES,
+        )
+        answer = await cluster.ask_coordinator(group_id, request, deadline)
+        group = answer.groups[0] if answer.groups else answer
+        cluster.check("OffsetFetch", group.error_code, f"group {group_id!r}", group_id=group_id)
+        return sorted(
+            TopicPartition(topic.name, one.partition_index)
+            for topic in group.topics
+            for one in topic.partitions
+            if one.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        )
+
+    return await cluster.retrying(attempt, deadline) if partitions else []
+
+
 def _committed(one: Any) -> OffsetAndMetadata | None:
     if one.committed_offset < 0:
         return None
@@ -175,7 +241,11 @@ def _committed(one: Any) -> OffsetAndMetadata | None:
 
 
 def _fetch_request(
-    version: int, group_id: str, partitions: Collection[TopicPartition] | None
+    version: int,
+    group_id: str,
+    partitions: Collection[TopicPartition] | None,
+    *,
+    require_stable: bool,
 ) -> OffsetFetchRequest:
     by_topic = _numbers(partitions or ()).items()
     if version >= _FIRST_WITH_GROUPS:
@@ -186,7 +256,7 @@ def _fetch_request(
         group = OffsetFetchRequest.Group(
             group_id=group_id, topics=None if partitions is None else topics
         )
-        return OffsetFetchRequest(groups=[group], require_stable=True)
+        return OffsetFetchRequest(groups=[group], require_stable=require_stable)
     old = None
     if partitions is not None:
         old = [
@@ -195,7 +265,7 @@ def _fetch_request(
         ]
     request = OffsetFetchRequest(group_id=group_id, topics=old)
     if version >= 7:
-        request.require_stable = True
+        request.require_stable = require_stable
     return request
 
 
@@ -208,7 +278,7 @@ def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def commit_request(
     identity: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> Versioned:
+) -> Versioned[OffsetCommitResponse]:
     """An OffsetCommit in the name of ``identity``."""
     topics: dict[str, list[OffsetCommitRequest.Partition]] = {}
     for tp, one in offsets.items():

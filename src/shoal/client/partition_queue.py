@@ -5,7 +5,7 @@ it has stored with its place, and refuses everything else. So as long as a batch
 can be sent again and again and is stored once, also if a copy of it that was believed lost arrives
 late. Under another number that copy would be a second record.
 
-Rule: a batch that may be in the log is never numbered anew. If the sequence is broken (the broker
+Rule: a batch that may be in the log is never renumbered. If the sequence is broken (the broker
 misses a batch that was given up, or has lost its memory), it is failed; what was never stored for
 sure goes on under the next producer epoch, which shuts out whatever is still under way under the
 old one.
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from shoal.client.accumulator import NO_SEQUENCE, ProducerBatch
-from shoal.client.timing import Backoff
+from shoal.client.deadlines import RetryBackoff
+from shoal.client.producer_batch import NO_SEQUENCE, ProducerBatch
 
 _SEQUENCES: Final = 2**31
 _EPOCH_MAX: Final = 2**15 - 1
@@ -41,7 +41,7 @@ class PartitionQueue:
         "waiting",
     )
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: RetryBackoff) -> None:
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.failed: list[ProducerBatch] = []
@@ -65,8 +65,16 @@ class PartitionQueue:
             batch.base_sequence = self.next_sequence
             self.next_sequence = (self.next_sequence + batch.record_count) % _SEQUENCES
 
+    def renew(self, producer: tuple[int, int]) -> None:
+        """A transaction is over, and the next one has another epoch: counts begin at zero."""
+        assert not any((self.in_flight, self.waiting, self.failed))
+        self.producer = producer
+        self.next_sequence = 0
+        self.is_known = self.is_recovering = False
+        self.resume_at = 0.0
+
     def goes_to(self, topic_id: bytes | None) -> None:
-        """A topic that was made anew knows no producer."""
+        """A topic that was recreated does not know any producer."""
         if topic_id != self.topic_id:
             self.topic_id = topic_id
             self.is_known = False

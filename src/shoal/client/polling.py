@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shoal.client.config import ConsumerConfig
-from shoal.client.consuming import ConsumerSession
+from shoal.client.consumer_core import ConsumerCore
 from shoal.types import K, Record, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def most(given: int | None, default: int) -> int:
 
 
 def poll_steps(
-    session: ConsumerSession,
+    session: ConsumerCore,
     timeout: float,
     take: Callable[[], T | None],
     wait: Callable[[float], object] | None = None,
@@ -54,15 +54,18 @@ def poll_steps(
     ``wait`` blocks this thread until something arrives: a blocking face may wait right here, and
     only asks the engine when there is more to do than waiting.
     """
-    until = time.monotonic() + timeout
+    began = time.monotonic()
+    until = began + timeout
     while True:
         session.arrived.clear()
         calm_s = session.calm_s
         if not calm_s:
             yield session.prepare(max(0.0, until - time.monotonic()))
         taken = take()
-        left_s = until - time.monotonic()
+        now = time.monotonic()
+        left_s = until - now
         if taken or left_s <= 0:
+            session.polls.polled(began, now)
             return taken
         if calm_s and wait is not None:
             wait(min(left_s, calm_s))
@@ -70,9 +73,9 @@ def poll_steps(
             yield session.prepare(left_s)
 
 
-async def start_session(config: ConsumerConfig) -> ConsumerSession:
+async def start_session(config: ConsumerConfig) -> ConsumerCore:
     """On the engine's loop: everything a session holds belongs to it."""
-    return ConsumerSession(config)
+    return ConsumerCore(config)
 
 
 def empty_arrow() -> pa.RecordBatch:

@@ -16,22 +16,27 @@ takes, everything else to the engine, which changes positions only in calls that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from shoal.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from shoal.client.tallies import PartitionTally
 
 EARLIEST = -2
 LATEST = -1
 
 
-class PartitionState:
+class AssignedPartition:
     """One partition of the assignment."""
 
     __slots__ = (
         "added_bytes",
         "checked_epoch",
+        "end_offset",
         "fetch_epoch",
         "fetch_offset",
-        "high_watermark",
+        "found_at",
         "is_doubtful",
         "is_held",
         "is_paused",
@@ -44,6 +49,7 @@ class PartitionState:
         "reset_to",
         "retry_at",
         "taken_bytes",
+        "tally",
         "tp",
     )
 
@@ -51,6 +57,8 @@ class PartitionState:
         self.tp = tp
         self.position: int | None = None
         self.fetch_offset = 0
+        self.found_at: int | None = None
+        """A position that was found since the last poll: nobody has read from there yet."""
         self.lap = 0
         self.reset_to: int | None = None
         """EARLIEST, LATEST or ``None``: no reset is due."""
@@ -65,7 +73,9 @@ class PartitionState:
         self.is_paused = False
         self.is_held = False
         """About to be revoked: no records, no fetches (KAFKA-14196)."""
-        self.high_watermark: int | None = None
+        self.end_offset: int | None = None
+        """Where reading ends for now, as the last fetch said: the high watermark, or for
+        ``read_committed`` the last stable offset."""
         self.log_start_offset: int | None = None
         self.read_from: int | None = None
         """A replica the leader pointed us to, nearer than itself (KIP-392)."""
@@ -75,6 +85,8 @@ class PartitionState:
         """On the loop's clock: not fetched before, because the last answer was an error."""
         self.added_bytes = 0
         self.taken_bytes = 0
+        self.tally: PartitionTally | None = None
+        """What was read of it, once something was; it outlives an assignment."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -90,8 +102,14 @@ class PartitionState:
         self.checked_epoch = None
         self.is_doubtful = False
         self.reset_to = None
+        self.found_at = None
         self.lap += 1
         self.retry_at = 0.0
+
+    def find(self, offset: int, leader_epoch: int | None) -> None:
+        """The position that was looked for while the user was doing something else."""
+        self.seek(offset, leader_epoch)
+        self.found_at = offset
 
     def reset(self, to: int) -> None:
         """Ask the leader for ``to`` (EARLIEST, LATEST) before the next fetch."""
@@ -106,9 +124,9 @@ class Positions:
     """The assignment: which partitions are ours and where we stand in each."""
 
     def __init__(self) -> None:
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, AssignedPartition] = {}
 
-    def __iter__(self) -> Iterator[PartitionState]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._states.values())
 
     def __len__(self) -> int:
@@ -117,10 +135,10 @@ class Positions:
     def __contains__(self, tp: object) -> bool:
         return tp in self._states
 
-    def get(self, tp: TopicPartition) -> PartitionState | None:
+    def get(self, tp: TopicPartition) -> AssignedPartition | None:
         return self._states.get(tp)
 
-    def __getitem__(self, tp: TopicPartition) -> PartitionState:
+    def __getitem__(self, tp: TopicPartition) -> AssignedPartition:
         state = self._states.get(tp)
         if state is None:
             raise ValueError(f"{tp} is not assigned to this consumer")
@@ -133,7 +151,7 @@ class Positions:
         """Own exactly these; what was owned before keeps its state, the rest is forgotten."""
         old = self._states
         # A new dict, not a changed one: the user's thread may be walking the old.
-        self._states = {tp: old.get(tp) or PartitionState(tp) for tp in partitions}
+        self._states = {tp: old.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         gone = set(partitions)
@@ -143,10 +161,19 @@ class Positions:
                 state.lap += 1
         self._states = {tp: s for tp, s in self._states.items() if tp not in gone}
 
+    def polled(self) -> None:
+        """The user polls: what was found is where reading begins."""
+        for state in self:
+            state.found_at = None
+
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What there is to commit: the positions of all partitions that have one."""
+        """What there is to commit: the positions of all partitions that have one.
+
+        Not those that were found in the background and never polled: a commit of them could
+        replace one the user has made, and skip records.
+        """
         return {
             state.tp: OffsetAndMetadata(state.position, leader_epoch=state.leader_epoch)
             for state in self
-            if state.position is not None
+            if state.position is not None and state.position != state.found_at
         }

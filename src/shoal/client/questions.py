@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
+from shoal.client.deadlines import Deadline
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
-from shoal.client.timing import Deadline
 from shoal.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 
@@ -31,16 +31,22 @@ class Questions:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         for tp, time_ms in times_ms.items():
             if time_ms < 0:
-                raise ValueError(f"the time {time_ms} for {tp} is negative")
-        return await list_offsets(self._cluster, times_ms, self.deadline(timeout))
+                raise ValueError(f"the time {time_ms} for {tp} is negative; give ms since 1970")
+        return await self._list_offsets(times_ms, timeout)
 
     async def ends(
         self, partitions: Collection[TopicPartition], timeout: float | None, *, beginning: bool
     ) -> dict[TopicPartition, int]:
         end = EARLIEST if beginning else LATEST
         wanted = dict.fromkeys(partitions, end)
-        found = await list_offsets(self._cluster, wanted, self.deadline(timeout))
+        found = await self._list_offsets(wanted, timeout)
         return {tp: one.offset for tp, one in found.items() if one is not None}
+
+    async def _list_offsets(
+        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        deadline = self.deadline(timeout)
+        return await list_offsets(self._cluster, wanted, deadline, self._config.isolation_level)
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
         # What an earlier question brought about a topic nobody reads may be long out of date.

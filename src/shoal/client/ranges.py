@@ -6,7 +6,8 @@ read, so nothing is ever asked for that would have to wait for new data. The nex
 fetched while the last one is decoded, and not more than one ahead.
 
 Rule: what is returned depends on the ranges only. Reading a range again gives the same rows, or an
-error that says which offsets are gone.
+error that says which offsets are gone. With ``read_committed`` that holds, too, because nothing of
+a range is returned before every transaction in it has ended.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 
 from shoal.client.arguments import checks_arguments
+from shoal.client.broker_links import Lane, Links
 from shoal.client.cluster import Cluster
-from shoal.client.config import AdminConfig, ConnectionConfig, config_of
+from shoal.client.config import AdminConfig, ConnectionConfig, config_of, one_of
 from shoal.client.connection import Versioned
+from shoal.client.deadlines import Deadline, RetryBackoff
 from shoal.client.engine import Engine
 from shoal.client.fetch_session import SessionRequest
-from shoal.client.fetching import Wanted, fetch_request, fetch_version
-from shoal.client.links import Lane, Links
-from shoal.client.offsets import LATEST, list_offsets
-from shoal.client.reactions import Reaction, reaction
+from shoal.client.fetcher import Wanted, fetch_request, fetch_version
+from shoal.client.leases import Lease
+from shoal.client.offsets import ISOLATION_LEVELS, LATEST, isolation, list_offsets
+from shoal.client.reactions import RequestReaction, reaction
 from shoal.client.security import tls_context
 from shoal.client.settings import ConnectionSettings
-from shoal.client.timing import Backoff, Deadline
 from shoal.errors import (
     ConnectionFailedError,
     CorruptDataError,
@@ -45,7 +47,7 @@ from shoal.errors import (
 )
 from shoal.records.arrow import need_arrow
 from shoal.records.batch import next_offset
-from shoal.records.chunks import ChunkLike
+from shoal.records.chunks import Chunk, ChunkLike
 from shoal.types import TopicPartition
 from shoal.wire.apis.registry import ApiKey
 
@@ -108,6 +110,7 @@ class RangeReader:
         fetch_max_bytes: int = 50 * _MIB,
         max_partition_fetch_bytes: int = 4 * _MIB,
         timeout: float | None = None,
+        isolation_level: str = "read_uncommitted",
     ) -> Iterator[pa.RecordBatch]:
         """The records of ``ranges``, each ``[start, end)``, as Arrow batches.
 
@@ -117,9 +120,11 @@ class RangeReader:
         Args:
             columns: which and in what order; see ``shoal.records.columns``. All by default.
             max_bytes: one Arrow batch is made of about so much.
-            max_rows: one Arrow batch has at most so many rows.
+            max_rows: one Arrow batch has at most this many rows.
             timeout: no answer with progress for so many seconds is an error;
                 ``default_api_timeout_ms`` by default.
+            isolation_level: with read_committed, records of aborted transactions are left out,
+                and those of an open one are waited for until it ends.
 
         Raises:
             OffsetRangeMissingError: offsets at the start of a range are gone from the log, or
@@ -131,13 +136,11 @@ class RangeReader:
         need_arrow()
         from shoal.records.columns import iter_columns
 
-        for chunks in self.read_chunks(
-            ranges,
-            fetch_max_bytes=fetch_max_bytes,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            timeout=timeout,
+        for chunks, lease in self._answers(
+            ranges, fetch_max_bytes, max_partition_fetch_bytes, timeout, isolation_level
         ):
             yield from iter_columns(chunks, columns=columns, max_bytes=max_bytes, max_rows=max_rows)
+            lease.release()  # columns are copies
 
     def read_chunks(
         self,
@@ -146,20 +149,38 @@ class RangeReader:
         fetch_max_bytes: int = 50 * _MIB,
         max_partition_fetch_bytes: int = 4 * _MIB,
         timeout: float | None = None,
+        isolation_level: str = "read_uncommitted",
     ) -> Iterator[list[ChunkLike]]:
-        """As ``read``, but the batches as they came, for who needs their headers.
+        """As ``read``, but the batches as they came, for those who need their headers.
 
-        A chunk's first and last batch may hold records outside of its range.
+        A chunk's first and last batch may hold records outside of its range. Batches of aborted
+        transactions are in it; with read_committed it says which those are.
         """
+        for chunks, _ in self._answers(
+            ranges, fetch_max_bytes, max_partition_fetch_bytes, timeout, isolation_level
+        ):
+            yield chunks  # to be kept as long as the caller likes: never released
+
+    def _answers(
+        self,
+        ranges: Ranges,
+        fetch_max_bytes: int,
+        max_partition_fetch_bytes: int,
+        timeout: float | None,
+        isolation_level: str,
+    ) -> Iterator[_Answer]:
+        one_of("isolation_level", isolation_level, ISOLATION_LEVELS)
         for tp, (start, end) in ranges.items():
             if not 0 <= start <= end:
                 raise ValueError(f"[{start}, {end}) is not a range of {tp}")
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
-        plan = _Plan(dict(ranges), fetch_max_bytes, max_partition_fetch_bytes, timeout_s)
+        plan = _Plan(
+            dict(ranges), fetch_max_bytes, max_partition_fetch_bytes, timeout_s, isolation_level
+        )
         stream = self._engine.call(_open(self._cluster, plan))
         try:
-            while (chunks := self._engine.call(stream.next())) is not None:
-                yield chunks
+            while (answer := self._engine.call(stream.next())) is not None:
+                yield answer
         finally:
             if self._engine.is_running:
                 self._engine.call(stream.close())
@@ -200,6 +221,13 @@ async def _open(cluster: Cluster, plan: _Plan) -> _Stream:
     return _Stream(cluster, plan)
 
 
+class _Answer(NamedTuple):
+    """What one answer brought. Whoever takes it may release the lease, and else owns the memory."""
+
+    chunks: list[ChunkLike]
+    lease: Lease
+
+
 class _Plan:
     """What is still to be read of each partition, and how much at a time."""
 
@@ -209,11 +237,17 @@ class _Plan:
         fetch_max_bytes: int,
         partition_max_bytes: int,
         timeout_s: float,
+        isolation_level: str = "read_uncommitted",
     ) -> None:
         self.left = {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
         self.fetch_max_bytes = fetch_max_bytes
         self.partition_max_bytes = partition_max_bytes
         self.timeout_s = timeout_s
+        self.isolation = isolation(isolation_level)
+
+    @property
+    def is_committed(self) -> bool:
+        return self.isolation == isolation("read_committed")
 
 
 class _Stream:
@@ -222,13 +256,11 @@ class _Stream:
     def __init__(self, cluster: Cluster, plan: _Plan) -> None:
         self._cluster = cluster
         self._plan = plan
-        self._answers: asyncio.Queue[list[ChunkLike] | Exception | None] = asyncio.Queue(
-            _ANSWERS_AHEAD
-        )
+        self._answers: asyncio.Queue[_Answer | Exception | None] = asyncio.Queue(_ANSWERS_AHEAD)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def next(self) -> list[ChunkLike] | None:
-        """The chunks of the next answer; ``None`` at the end."""
+    async def next(self) -> _Answer | None:
+        """The chunks of the next answer and their lease; ``None`` at the end."""
         item = await self._answers.get()
         if isinstance(item, Exception):
             raise item
@@ -248,7 +280,7 @@ class _Stream:
 
     async def _read_all(self) -> None:
         config = self._cluster.config
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         deadline = Deadline(self._plan.timeout_s)
         while self._plan.left:
             topics = {tp.topic for tp in self._plan.left}
@@ -302,15 +334,17 @@ class _Stream:
             request = fetch_request(session)
             request.max_wait_ms = _MAX_WAIT_MS
             request.max_bytes = self._plan.fetch_max_bytes
+            request.isolation_level = self._plan.isolation
             return request
 
         up_to = fetch_version(connection, wanted)
-        answer = await connection.send(Versioned(ApiKey.FETCH, build, up_to=up_to))
+        lease = connection.lease()
+        answer = await connection.send(Versioned(ApiKey.FETCH, build, up_to=up_to), lease=lease)
         if answer.error_code:
-            if reaction("Fetch", answer.error_code) is Reaction.RAISE:
+            if reaction("Fetch", answer.error_code) is RequestReaction.RAISE:
                 raise error_for(answer.error_code)
             raise RetriableError(ErrorCode.of(answer.error_code))
-        await self._handle(wanted, answer)
+        await self._handle(wanted, answer, lease)
 
     def _wanted(self, tp: TopicPartition) -> Wanted:
         topic = self._cluster.metadata.topics.get(tp.topic)
@@ -326,9 +360,12 @@ class _Stream:
             self._plan.partition_max_bytes,
         )
 
-    async def _handle(self, wanted: dict[TopicPartition, Wanted], answer: Any) -> None:
+    async def _handle(
+        self, wanted: dict[TopicPartition, Wanted], answer: Any, lease: Lease
+    ) -> None:
         names = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id}
         chunks: list[ChunkLike] = []
+        bare: list[TopicPartition] = []
         failure: Exception | None = None
         for topic in answer.responses:
             name = topic.topic or names.get(topic.topic_id, "")
@@ -340,10 +377,18 @@ class _Stream:
                     failure = failure or self._failed(tp, partition)
                 elif partition.high_watermark < self._plan.left[tp][1]:
                     failure = failure or await self._short(tp)
+                elif not partition.records and self._plan.is_committed:
+                    bare.append(tp)
+                    failure = failure or self._held_back(tp, partition)
                 else:
                     self._take(tp, partition, chunks)
         if chunks:
-            await self._answers.put(chunks)
+            await self._answers.put(_Answer(chunks, lease))
+        elif failure is None:
+            # A broker sends at least one batch if it has any: there is none up to the last stable
+            # offset, because compaction took what was there.
+            for tp in bare:
+                del self._plan.left[tp]
         if failure is not None:
             raise failure
 
@@ -356,11 +401,24 @@ class _Stream:
                 where = f"in {tp} at offset {start}"
                 raise CorruptDataError(f"not one whole batch in {len(data)} bytes ({where})")
             return
-        chunks.append((tp.topic, tp.partition, data, start, min(upto, end)))
+        aborted = [
+            (one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()
+        ]
+        chunks.append(Chunk(tp.topic, tp.partition, data, start, min(upto, end), aborted))
         if upto >= end:
             del self._plan.left[tp]
         else:
             self._plan.left[tp] = (upto, end)
+
+    def _held_back(self, tp: TopicPartition, partition: Any) -> Exception | None:
+        """Why there is nothing to read yet, if a transaction that is open is the reason."""
+        stable, (_, end) = partition.last_stable_offset, self._plan.left[tp]
+        if stable >= end:
+            return None
+        return RetriableError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"a transaction is open in {tp} since offset {stable}, and {end - 1} is wanted",
+        )
 
     async def _short(self, tp: TopicPartition) -> Exception:
         """The log seems to end too early, but a new leader may not know yet how much of it counts.
@@ -381,12 +439,12 @@ class _Stream:
         code = partition.error_code
         start, end = self._plan.left[tp]
         outcome = reaction("Fetch", code)
-        if outcome is Reaction.RESET_POSITION:
+        if outcome is RequestReaction.RESET_POSITION:
             log_start = partition.log_start_offset
             where = f"the log starts at {log_start}" if log_start >= 0 else "outside the log"
             return OffsetRangeMissingError(tp, start, end, where)
-        if outcome is Reaction.RAISE:
+        if outcome is RequestReaction.RAISE:
             return error_for(code, str(tp))
-        if outcome is Reaction.REFRESH:
+        if outcome is RequestReaction.REFRESH:
             self._cluster.mark_stale()
         return RetriableError(ErrorCode.of(code), str(tp))

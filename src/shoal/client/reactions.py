@@ -1,8 +1,10 @@
 """What the client does about each error code, per kind of request, as one table.
 
 Rule: no other module of the client decides by itself whether a code is retried. The group's
-requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit) are not here: their answers
-are judged by ``shoal.group.member``.
+requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, and a member's
+OffsetCommit) are not here: their answers are judged by the member (``shoal.group.member``). The
+OffsetCommit in the table is that of Admin and of consumers without a group's partitions.
+Transactions have a table of their own in ``transaction_reactions.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 from shoal.errors import ErrorCode as E
 
 
-class Reaction(Enum):
+class RequestReaction(Enum):
     """The possible consequences of an error code."""
 
     ACCEPT = "treat it as success"
@@ -23,13 +25,13 @@ class Reaction(Enum):
     REDISCOVER = "look the coordinator up again, then send to it"
     RESET_POSITION = "the offset is outside the log: apply auto_offset_reset"
     NEW_SESSION = "start a new fetch session"
-    NEW_EPOCH = "the broker lost track of our sequence: count anew in the next producer epoch"
+    NEW_EPOCH = "the broker lost track of our sequence: count again in the next producer epoch"
     SPLIT = "the batch is too large: halve it"
     SKIP = "leave the partition for the next round; log it"
     RAISE = "give it to the user"
 
 
-_LEADER_MOVED: Final = dict.fromkeys(
+_LEADER_MOVED: Final[dict[E, RequestReaction]] = dict.fromkeys(
     (
         E.UNKNOWN_TOPIC_OR_PARTITION,
         E.LEADER_NOT_AVAILABLE,
@@ -45,46 +47,53 @@ _LEADER_MOVED: Final = dict.fromkeys(
         E.INCONSISTENT_TOPIC_ID,
         E.NETWORK_EXCEPTION,
     ),
-    Reaction.REFRESH,
+    RequestReaction.REFRESH,
 )
-_COORDINATOR_MOVED: Final = dict.fromkeys(
+_COORDINATOR_MOVED: Final[dict[E, RequestReaction]] = dict.fromkeys(
     (E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.REQUEST_TIMED_OUT, E.NETWORK_EXCEPTION),
-    Reaction.REDISCOVER,
+    RequestReaction.REDISCOVER,
 )
 
-TABLE: Final[Mapping[str, Mapping[E, Reaction]]] = {
+TABLE: Final[Mapping[str, Mapping[E, RequestReaction]]] = {
     # Topics are created while we ask for them, so "unknown" is a state, not an end.
-    "Metadata": _LEADER_MOVED | {E.INVALID_TOPIC_EXCEPTION: Reaction.RAISE},
-    "FindCoordinator": {E.COORDINATOR_NOT_AVAILABLE: Reaction.RETRY},
+    "Metadata": _LEADER_MOVED | {E.INVALID_TOPIC_EXCEPTION: RequestReaction.RAISE},
+    "FindCoordinator": {E.COORDINATOR_NOT_AVAILABLE: RequestReaction.RETRY},
     "ListOffsets": _LEADER_MOVED
-    | {E.OFFSET_NOT_AVAILABLE: Reaction.RETRY, E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Reaction.RAISE},
-    "OffsetForLeaderEpoch": _LEADER_MOVED | {E.OFFSET_NOT_AVAILABLE: Reaction.RETRY},
+    | {
+        E.OFFSET_NOT_AVAILABLE: RequestReaction.RETRY,
+        E.UNSUPPORTED_FOR_MESSAGE_FORMAT: RequestReaction.RAISE,
+    },
+    "OffsetForLeaderEpoch": _LEADER_MOVED | {E.OFFSET_NOT_AVAILABLE: RequestReaction.RETRY},
     "Fetch": _LEADER_MOVED
     | {
-        E.OFFSET_OUT_OF_RANGE: Reaction.RESET_POSITION,
-        E.OFFSET_NOT_AVAILABLE: Reaction.RETRY,
-        E.FETCH_SESSION_ID_NOT_FOUND: Reaction.NEW_SESSION,
-        E.INVALID_FETCH_SESSION_EPOCH: Reaction.NEW_SESSION,
-        E.FETCH_SESSION_TOPIC_ID_ERROR: Reaction.NEW_SESSION,
+        E.OFFSET_OUT_OF_RANGE: RequestReaction.RESET_POSITION,
+        E.OFFSET_NOT_AVAILABLE: RequestReaction.RETRY,
+        E.FETCH_SESSION_ID_NOT_FOUND: RequestReaction.NEW_SESSION,
+        E.INVALID_FETCH_SESSION_EPOCH: RequestReaction.NEW_SESSION,
+        E.FETCH_SESSION_TOPIC_ID_ERROR: RequestReaction.NEW_SESSION,
         # Kafka's consumer goes on as well: the next fetch may reach another replica.
-        E.UNKNOWN_SERVER_ERROR: Reaction.SKIP,
-        E.CORRUPT_MESSAGE: Reaction.RAISE,
+        E.UNKNOWN_SERVER_ERROR: RequestReaction.SKIP,
+        E.CORRUPT_MESSAGE: RequestReaction.RAISE,
     },
     "Produce": _LEADER_MOVED
     | {
-        E.DUPLICATE_SEQUENCE_NUMBER: Reaction.ACCEPT,
-        E.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction.NEW_EPOCH,
-        E.UNKNOWN_PRODUCER_ID: Reaction.NEW_EPOCH,
-        E.INVALID_PRODUCER_EPOCH: Reaction.NEW_EPOCH,
-        E.MESSAGE_TOO_LARGE: Reaction.SPLIT,
-        E.RECORD_LIST_TOO_LARGE: Reaction.SPLIT,
+        E.DUPLICATE_SEQUENCE_NUMBER: RequestReaction.ACCEPT,
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER: RequestReaction.NEW_EPOCH,
+        E.UNKNOWN_PRODUCER_ID: RequestReaction.NEW_EPOCH,
+        E.INVALID_PRODUCER_EPOCH: RequestReaction.NEW_EPOCH,
+        E.MESSAGE_TOO_LARGE: RequestReaction.SPLIT,
+        E.RECORD_LIST_TOO_LARGE: RequestReaction.SPLIT,
     },
     "InitProducerId": _COORDINATOR_MOVED,
-    "OffsetFetch": _COORDINATOR_MOVED | {E.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY},
+    "OffsetFetch": _COORDINATOR_MOVED | {E.UNSTABLE_OFFSET_COMMIT: RequestReaction.RETRY},
     # Without membership: the simple commits of Admin and of assign-mode consumers.
-    "OffsetCommit": _COORDINATOR_MOVED | {E.UNKNOWN_TOPIC_OR_PARTITION: Reaction.RETRY},
+    "OffsetCommit": _COORDINATOR_MOVED | {E.UNKNOWN_TOPIC_OR_PARTITION: RequestReaction.RETRY},
     "Group": _COORDINATOR_MOVED,
-    "Admin": dict.fromkeys((E.NOT_CONTROLLER, E.BROKER_NOT_AVAILABLE), Reaction.REFRESH),
+    # Of Admin; a producer's own transactions are in transaction_reactions.py.
+    "Transaction": _COORDINATOR_MOVED,
+    "DescribeProducers": _LEADER_MOVED,
+    "WriteTxnMarkers": _LEADER_MOVED,
+    "Admin": dict.fromkeys((E.NOT_CONTROLLER, E.BROKER_NOT_AVAILABLE), RequestReaction.REFRESH),
     "DeleteRecords": _LEADER_MOVED,
 }
 
@@ -109,12 +118,12 @@ NOT_STORED: Final = frozenset(
 )
 
 
-def reaction(api: str, code: int) -> Reaction:
+def reaction(api: str, code: int) -> RequestReaction:
     """What to do about ``code`` in an answer to ``api``. NONE is ACCEPT, an unknown code RAISE."""
     known = E.of(code)
     if known is E.NONE:
-        return Reaction.ACCEPT
+        return RequestReaction.ACCEPT
     listed = TABLE[api].get(known)
     if listed is not None:
         return listed
-    return Reaction.RETRY if known.retriable else Reaction.RAISE
+    return RequestReaction.RETRY if known.retriable else RequestReaction.RAISE

@@ -12,9 +12,13 @@ import hmac
 import secrets
 import ssl
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from shoal.client.config import ConnectionConfig
 from shoal.errors import AuthenticationError, ConfigError, ErrorCode
+
+if TYPE_CHECKING:
+    from shoal.client.oauth import BearerToken
 
 Exchange = Generator[bytes, bytes, None]
 
@@ -55,8 +59,11 @@ def _key_password(config: ConnectionConfig) -> str:
     return config.ssl_key_password
 
 
-def exchange_for(config: ConnectionConfig) -> Exchange:
+def exchange_for(config: ConnectionConfig, token: BearerToken | None = None) -> Exchange:
     """The exchange of the configured mechanism."""
+    if config.sasl_mechanism == "OAUTHBEARER":
+        assert token is not None
+        return bearer(token)
     assert config.sasl_username is not None
     assert config.sasl_password is not None
     if config.sasl_mechanism == "PLAIN":
@@ -67,6 +74,15 @@ def exchange_for(config: ConnectionConfig) -> Exchange:
 
 def _plain(username: str, password: str) -> Exchange:
     yield f"\0{username}\0{password}".encode()
+
+
+def bearer(token: BearerToken) -> Exchange:
+    """RFC 7628: the token, and if the broker says what is wrong, our word that we have heard."""
+    more = "".join(f"{name}={value}\x01" for name, value in token.extensions.items())
+    refusal = yield f"n,,\x01auth=Bearer {token.text}\x01{more}\x01".encode()
+    if refusal:
+        yield b"\x01"
+        raise _refused(f"the broker does not take the token: {refusal.decode(errors='replace')}")
 
 
 def scram(username: str, password: str, digest: str, nonce: str) -> Exchange:

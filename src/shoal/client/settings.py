@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from shoal.client.config import Deserializer, Serializer
+from shoal.client.config import Deserializer, Serializer, TokenProvider
 
 if TYPE_CHECKING:
     import ssl
@@ -33,6 +33,15 @@ class ConnectionSettings(TypedDict, total=False):
     sasl_mechanism: str
     sasl_username: str | None
     sasl_password: str | None
+    sasl_plain_without_tls: bool
+    sasl_oauthbearer_token: TokenProvider | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_cafile: str | None
+    sasl_oauthbearer_extensions: str | None
     request_timeout_ms: int
     default_api_timeout_ms: int
     retry_backoff_ms: int
@@ -49,6 +58,8 @@ class ConsumerSettings(ConnectionSettings, total=False):
     """Of ``Consumer`` and ``AsyncConsumer``: the fields of ``ConsumerConfig``."""
 
     group_id: str | None
+    group_protocol: str
+    group_remote_assignor: str | None
     group_instance_id: str | None
     client_rack: str | None
     assignors: Sequence[AssignorLike]
@@ -89,6 +100,8 @@ class ProducerSettings(ConnectionSettings, total=False):
     max_in_flight_requests_per_connection: int
     delivery_timeout_ms: int
     retries: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
     partitioner: str | Partitioner
     key_serializer: Serializer | None
     value_serializer: Serializer | None

@@ -1,4 +1,4 @@
-"""Administration of topics, settings, records and users: one coroutine per question.
+"""Administration of topics, settings, records, sizes and users: one coroutine per question.
 
 Rule: plain functions on a ``Cluster``, each with a deadline. What may pass is retried; the first
 error that is final is raised and names what it is about.
@@ -6,6 +6,7 @@ error that is final is raised and names what it is about.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -14,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Versioned
+from shoal.client.deadlines import Deadline
 from shoal.client.metadata import TopicMetadata
-from shoal.client.timing import Deadline
 from shoal.errors import BrokerError, ErrorCode, RetriableError
 from shoal.types import Node, PartitionInfo, TopicPartition
 from shoal.wire.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -24,14 +25,16 @@ from shoal.wire.apis.create_topics import CreateTopicsRequest
 from shoal.wire.apis.delete_records import DeleteRecordsRequest
 from shoal.wire.apis.delete_topics import DeleteTopicsRequest
 from shoal.wire.apis.describe_configs import DescribeConfigsRequest
+from shoal.wire.apis.describe_log_dirs import DescribeLogDirsRequest
 from shoal.wire.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from shoal.wire.apis.incremental_alter_configs import IncrementalAlterConfigsRequest
+from shoal.wire.apis.list_config_resources import ListConfigResourcesRequest
 from shoal.wire.apis.registry import ApiKey
 from shoal.wire.schema import ZERO_UUID
 
 T = TypeVar("T")
 
-RESOURCE_TYPES: Final = {"topic": 2, "broker": 4, "group": 32}
+RESOURCE_TYPES: Final = {"topic": 2, "broker": 4, "client metrics": 16, "group": 32}
 MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _SOURCES: Final = {
     1: "topic",
@@ -39,6 +42,7 @@ _SOURCES: Final = {
     3: "dynamic default broker",
     4: "static broker",
     5: "default",
+    7: "client metrics",
     8: "group",
 }
 _SET, _DELETE = 0, 1
@@ -135,7 +139,7 @@ async def create_topic(
     )
 
     async def attempt() -> None:
-        answer = await _ask_controller(cluster, request, deadline)
+        answer = await ask_controller(cluster, request, deadline)
         for one in answer.topics:
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
@@ -187,7 +191,7 @@ async def delete_topics(cluster: Cluster, names: Collection[str], deadline: Dead
 
     async def attempt() -> None:
         request = Versioned(ApiKey.DELETE_TOPICS, build)
-        answer = await _ask_controller(cluster, request, deadline)
+        answer = await ask_controller(cluster, request, deadline)
         for one in answer.responses:
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
@@ -210,7 +214,7 @@ async def create_partitions(
     )
 
     async def attempt() -> None:
-        answer = await _ask_controller(cluster, request, deadline)
+        answer = await ask_controller(cluster, request, deadline)
         for one in answer.results:
             cluster.check("Admin", one.error_code, _detail(one, one.name))
 
@@ -279,6 +283,19 @@ async def alter_configs(
     await _final_if_unknown(cluster, attempt, deadline)
 
 
+async def list_client_metrics(cluster: Cluster, deadline: Deadline) -> list[str]:
+    async def attempt() -> list[str]:
+        # The first version asks for these alone, and more brokers know it.
+        request = Versioned(
+            ApiKey.LIST_CONFIG_RESOURCES, lambda _: ListConfigResourcesRequest(), up_to=0
+        )
+        answer = await cluster.ask(request, deadline=deadline)
+        cluster.check("Admin", answer.error_code)
+        return sorted(one.resource_name for one in answer.config_resources)
+
+    return await cluster.retrying(attempt, deadline)
+
+
 def _broker(kind: str, name: str) -> int | None:
     """A broker's settings are asked of that broker."""
     return int(name) if kind == "broker" and name else None
@@ -336,6 +353,46 @@ async def delete_records(
     return done
 
 
+# --- sizes ---
+
+
+async def partition_sizes(
+    cluster: Cluster, topics: Collection[str], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    """Bytes on disk of every partition of ``topics``; of several replicas, the largest."""
+
+    async def of(node_id: int) -> list[tuple[TopicPartition, int]]:
+        wanted = [
+            DescribeLogDirsRequest.DescribableLogDirTopic(
+                topic=name, partitions=[*range(len(cluster.metadata.topics[name].partitions))]
+            )
+            for name in topics
+        ]
+        answer = await cluster.ask(
+            DescribeLogDirsRequest(topics=wanted), node_id=node_id, deadline=deadline
+        )
+        cluster.check("Admin", answer.error_code)
+        return [
+            (TopicPartition(topic.name, one.partition_index), one.partition_size)
+            for result in answer.results
+            for topic in result.topics
+            for one in topic.partitions
+            if not one.is_future_key
+        ]
+
+    async def attempt() -> dict[TopicPartition, int]:
+        metadata = cluster.metadata
+        sizes: dict[TopicPartition, int] = {}
+        for part in await asyncio.gather(*(of(node_id) for node_id in metadata.nodes)):
+            for tp, size in part:
+                sizes[tp] = max(size, sizes.get(tp, 0))
+        return sizes
+
+    if topics:
+        await describe_topics(cluster, topics, deadline)
+    return await cluster.retrying(attempt, deadline)
+
+
 # --- users ---
 
 
@@ -391,7 +448,7 @@ async def _alter_users(
     request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
 
     async def attempt() -> None:
-        answer = await _ask_controller(cluster, request, deadline)
+        answer = await ask_controller(cluster, request, deadline)
         for one in answer.results:
             cluster.check("Admin", one.error_code, _detail(one, one.user))
 
@@ -401,7 +458,7 @@ async def _alter_users(
 # --- shared by the above ---
 
 
-async def _ask_controller(cluster: Cluster, request: Any, deadline: Deadline) -> Any:
+async def ask_controller(cluster: Cluster, request: Any, deadline: Deadline) -> Any:
     """To the controller, or to any broker: those of today forward it."""
     await _know_nodes(cluster, deadline)
     controller = cluster.metadata.controller_id
