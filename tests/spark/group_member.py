@@ -14,7 +14,12 @@ from shoal import Consumer
 def main() -> None:
     servers, group, name, assignor, *topics = sys.argv[1:]
     ending = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        ending.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     consumer = Consumer(
         bootstrap_servers=servers,
         group_id=group,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 
+from shoal.fleet import recording_files
 from shoal.spark import history, session
-from shoal.spark.history import merging
 
 SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main(servers: str, directory: str) -> None:
-    merging.FILES_MAX = 3  # type: ignore[misc]  # final for everybody else
+    recording_files.FILES_MAX = 3  # type: ignore[misc]  # final for everybody else
     spark = session(
         "recording", cores=2, quiet=True, settings={"spark.driver.extraJavaOptions": SHORT_JOBS}
     )

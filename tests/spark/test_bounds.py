@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.admission import Admission
+from shoal.spark.admission import BatchAdmission
 from shoal.spark.bounds import batch_ranges, check_present, resolve
 from shoal.spark.options import Bound, parse_source
 from shoal.spark.ranges import OffsetRange
-from shoal.spark.stock import DataLossError
+from shoal.spark.record_store import DataLossError
 from shoal.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -24,6 +24,7 @@ class Shelf:
 
     log: dict[TopicPartition, tuple[int, int]]
     times: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    stable: dict[TopicPartition, int] = field(default_factory=dict)
 
     def partitions(self) -> list[TopicPartition]:
         return sorted(self.log)
@@ -32,6 +33,9 @@ class Shelf:
         return {tp: self.log[tp][0] for tp in tps}
 
     def latest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.stable.get(tp, self.log[tp][1]) for tp in tps}
+
+    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.log[tp][1] for tp in tps}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -99,6 +103,22 @@ def test_a_start_behind_the_end_is_refused() -> None:
         batch_ranges(parse_source(options, "batch"), SHELF)
 
 
+def test_a_start_behind_the_end_of_the_log_is_data_lost_or_left_out() -> None:
+    beyond = {**BASE, "startingOffsets": '{"a":{"0":60,"1":0}}'}
+    with pytest.raises(DataLossError, match="a-0 ends at 50, before the start 60"):
+        batch_ranges(parse_source(beyond, "batch"), SHELF)
+    lenient = parse_source({**beyond, "failOnDataLoss": "false"}, "batch")
+    assert batch_ranges(lenient, SHELF) == [OffsetRange("a", 1, 0, 7)]
+    group = parse_source({**BASE, "startingOffsets": "group", "groupId": "g"}, "batch")
+    with pytest.raises(DataLossError, match="a-1 ends at 7, before the start 8"):
+        batch_ranges(group, SHELF, Committed({A0: 50, A1: 8}))
+
+
+def test_a_start_at_the_end_of_the_log_is_nothing_new_and_nothing_lost() -> None:
+    group = parse_source({**BASE, "startingOffsets": "group", "groupId": "g"}, "batch")
+    assert batch_ranges(group, SHELF, Committed({A0: 50, A1: 7})) == []
+
+
 def test_deleted_records_fail_the_query_by_range_or_are_left_out() -> None:
     wanted = [OffsetRange("a", 0, 0, 10), OffsetRange("b", 0, 0, 3), OffsetRange("a", 1, 0, 99)]
     with pytest.raises(DataLossError) as caught:
@@ -112,7 +132,7 @@ def test_deleted_records_fail_the_query_by_range_or_are_left_out() -> None:
 
 
 def test_a_minimum_waits_for_more_until_the_delay_is_over() -> None:
-    admission = Admission(rows_min=100, delay_ms=1000)
+    admission = BatchAdmission(rows_min=100, delay_ms=1000)
     start, few, many = {A0: 0}, {A0: 10}, {A0: 100}
     assert admission.end(start, few, 0) == start
     assert admission.end(start, few, 999) == start
@@ -123,11 +143,34 @@ def test_a_minimum_waits_for_more_until_the_delay_is_over() -> None:
 
 
 def test_a_minimum_does_not_hold_back_the_last_batch() -> None:
-    admission = Admission(rows_min=100, delay_ms=1000)
+    admission = BatchAdmission(rows_min=100, delay_ms=1000)
     assert admission.end({A0: 0}, {A0: 3}, 0, finishing=True) == {A0: 3}
 
 
 def test_bytes_limit_the_batch_too() -> None:
-    admission = Admission(bytes_max=1000)
+    admission = BatchAdmission(bytes_max=1000)
     end = admission.end({A0: 0}, {A0: 1000}, 0, row_bytes=lambda: {A0: 100.0})
     assert end == {A0: 10}
+
+
+def test_a_batch_ends_where_an_open_transaction_begins_and_nothing_is_taken_for_lost() -> None:
+    shelf = Shelf({A0: (5, 50), A1: (0, 7)}, stable={A0: 30})
+    assert batch_ranges(parse_source(BASE, "batch"), shelf) == [
+        OffsetRange("a", 0, 5, 30),
+        OffsetRange("a", 1, 0, 7),
+    ]
+    into_it = {
+        "startingOffsets": '{"a":{"0":40,"1":0}}',
+        "endingOffsets": '{"a":{"0":45,"1":7}}',
+    }
+    assert batch_ranges(parse_source(BASE | into_it, "batch"), shelf)[0] == ("a", 0, 40, 45)
+    from_there = {"startingOffsets": '{"a":{"0":40,"1":0}}'}
+    assert batch_ranges(parse_source(BASE | from_there, "batch"), shelf) == [("a", 1, 0, 7)]
+
+
+def test_a_time_range_wants_times() -> None:
+    from shoal.spark.time_range import _millis
+
+    assert _millis("start", 17) == 17
+    with pytest.raises(ConfigError, match="start='2026-11-16' is not a time; give a datetime"):
+        _millis("start", "2026-11-16")  # type: ignore[arg-type]  # what people try first

@@ -56,3 +56,35 @@ def test_columns_that_do_not_exist_or_are_of_another_type_are_named() -> None:
         wanted("offset", "StringType")
     with pytest.raises(ConfigError, match=r"'value' is binary, not string; .*valueFormat"):
         wanted("value", "StringType")
+
+
+@pytest.mark.spark
+def test_a_field_of_a_document_cannot_be_said_to_be_there() -> None:
+    from pyspark.sql.types import ArrayType, IntegerType, StructType
+
+    options = parse_source({**BASE, "valueFormat": "json", "valueSchema": "a int"}, "batch")
+    inner = StructType().add("b", IntegerType(), nullable=False)
+    schema = StructType().add("value", StructType().add("a", ArrayType(inner)))
+    with pytest.raises(ConfigError, match=r"the field value\.a\.b says NOT NULL"):
+        wanted_columns(schema, options)
+
+
+def test_a_type_that_json_is_not_read_as_is_named_when_the_read_is_planned() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import (
+        DecimalType,
+        IntegerType,
+        LongType,
+        MapType,
+        StringType,
+        StructType,
+        VariantType,
+    )
+
+    options = parse_source({**BASE, "valueFormat": "json", "valueSchema": "a int"}, "batch")
+    for kind in (VariantType(), MapType(LongType(), IntegerType())):
+        schema = StructType().add("value", StructType().add("a", kind))
+        with pytest.raises(ConfigError, match=rf"value\.a is {kind.simpleString()}, which JSON"):
+            wanted_columns(schema, options)
+    good = MapType(StringType(), StructType().add("b", DecimalType(9, 2)))
+    assert wanted_columns(StructType().add("value", StructType().add("a", good)), options)

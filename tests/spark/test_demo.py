@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,3 +85,36 @@ def test_a_pipeline_that_fails_is_one_line(tmp_path: Path) -> None:
     (line,) = noise.splitlines()
     assert line.startswith("shoal: the Spark pipeline failed: java.io.IOException: Cannot run")
     assert of_session(process.pid) == []
+
+
+def _hear_interrupts() -> None:
+    """Whoever runs the tests in the background has told their children to ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("happened", ["Spark is starting", "members join", "  ann "])
+def test_ctrl_c_ends_the_demo_at_once_in_one_line(tmp_path: Path, happened: str) -> None:
+    """While Spark starts, while members do, and in the group's act; a JVM hears no Ctrl-C."""
+    need(java)
+    pytest.importorskip("pyspark")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "shoal", "demo", "--output", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hear_interrupts,
+    )
+    assert process.stdout is not None
+    while happened not in process.stdout.readline():
+        assert process.poll() is None
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, noise = process.communicate(timeout=60)
+    taken = time.monotonic() - began
+    assert (process.returncode, noise) == (130, "shoal: interrupted; nothing is left running\n")
+    assert of_session(process.pid) == []
+    assert list(tmp_path.glob("shoal-demo-*")) == []
+    assert taken < 2

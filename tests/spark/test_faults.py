@@ -24,6 +24,8 @@ from shoal.types import TopicPartition
 from tests.peers import need
 from tests.peers.jars import java, kafka_jars
 from tests.peers.kafka import ApacheKafka, free_ports
+from tests.spark.kill_run import KillPlan, kill_run
+from tests.spark.test_exactly_once import nothing_is_open, until
 from tests.spark.topics import Row, Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -36,8 +38,9 @@ PATIENCE_S = 500.0  # for long tests on a busy machine; what hangs, hangs longer
 class Job:
     """The driver program with its topics and its checkpoint; may be run again and again."""
 
-    def __init__(self, topics: Topics, directory: Path) -> None:
+    def __init__(self, topics: Topics, directory: Path, driver: Path = DRIVER) -> None:
         self.topics = topics
+        self._driver = driver
         self.checkpoint = directory / "checkpoint"
         self._elsewhere = directory / "elsewhere"
         self._elsewhere.mkdir()
@@ -48,7 +51,7 @@ class Job:
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """Start it in another working directory; it is gone when the block ends."""
-        command = [sys.executable, str(DRIVER), self.topics.bootstrap_servers, self.topic]
+        command = [sys.executable, str(self._driver), self.topics.bootstrap_servers, self.topic]
         command += [self.out, str(self.checkpoint), self.group, *arguments]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         process = subprocess.Popen(
@@ -92,17 +95,23 @@ class Job:
     def written(self) -> int:
         return sum(self.topics.ends(self.out).values())
 
-    def check(self, rows: list[Row]) -> None:
-        """The sentence above."""
+    def read(self, isolation_level: str = "read_uncommitted") -> Counter[bytes | None]:
+        """All of the output."""
         tps = [TopicPartition(self.out, number) for number in range(2)]
         found: Counter[bytes | None] = Counter()
-        with Consumer(bootstrap_servers=self.topics.bootstrap_servers) as consumer:
+        with Consumer(
+            bootstrap_servers=self.topics.bootstrap_servers, isolation_level=isolation_level
+        ) as consumer:
             consumer.assign(tps)
             consumer.seek_to_beginning(*tps)
             ends = consumer.end_offsets(tps)
             while any(consumer.position(tp) < ends[tp] for tp in tps):
                 found.update(record.value for record in consumer.poll(1.0))
-        assert found == Counter(row.value for row in rows)
+        return found
+
+    def check(self, rows: list[Row], isolation_level: str = "read_uncommitted") -> None:
+        """The sentence above."""
+        assert self.read(isolation_level) == Counter(row.value for row in rows)
         assert self.topics.committed(self.group) == self.topics.ends(self.topic)
 
 
@@ -246,3 +255,120 @@ def test_a_speculative_copy_of_a_read_task_changes_nothing(topics: Topics, tmp_p
     read = json.loads(shown.stdout.splitlines()[-1])
     assert sorted(map(tuple, read)) == sorted((row.partition, row.offset) for row in rows)
     assert (tmp_path / "0-1").exists(), "no second copy was started: nothing was tried"
+
+
+KILLING = Path(__file__).with_name("killing_driver.py")
+STEPS = ("task", "claim", "decision", "end", "done", "spark")
+
+
+def killed_at_each_step(job: Job) -> None:
+    """Written exactly once, with another number of tasks after each kill."""
+    rows: list[Row] = []
+    for number, step in enumerate(STEPS):
+        rows += job.topics.write_numbers(job.topic, range(100 * number, 100 * number + 100))
+        with job.running("--kill", step, "--tasks", str(2 + number % 2)) as process:
+            process.wait(PATIENCE_S)
+        assert process.returncode == -signal.SIGKILL, f"not killed at {step}"
+        # A reader of committed records sees whole micro-batches of 60 rows at most, each row once;
+        # only between the decision and its last end a part of one.
+        seen = job.read("read_committed")
+        assert all(times == 1 for times in seen.values())
+        assert seen.keys() <= {row.value for row in rows}
+    job.finish("--tasks", "3")
+    job.check(rows, "read_committed")
+
+
+def test_a_driver_killed_at_each_step_of_the_exactly_once_sink(
+    topics: Topics, tmp_path: Path
+) -> None:
+    need(java)
+    pytest.importorskip("pyspark")
+    killed_at_each_step(Job(topics, tmp_path, KILLING))
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_a_driver_killed_at_each_step_of_the_exactly_once_sink_to_apache_kafka(
+    tmp_path: Path,
+) -> None:
+    need(kafka_jars)
+    with ApacheKafka() as kafka, Topics(kafka.bootstrap_servers, "exactly-once") as topics:
+        killed_at_each_step(Job(topics, tmp_path, KILLING))
+
+
+def test_a_driver_killed_at_random_moments_and_once_with_its_broker(tmp_path: Path) -> None:
+    """``python -m tests.spark.kill_run`` does it as often as one likes."""
+    need(java)
+    pytest.importorskip("pyspark")
+    tally = kill_run(KillPlan(kills=4, broker_kills=1, latest_s=1.5, seed=3), tmp_path)
+    assert (tally.kills, tally.broker_kills) == (4, 1)
+    assert tally.rows > 0
+
+
+SPECULATION = (
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.quantile=0.5",
+    "spark.speculation.multiplier=1.1",
+    "spark.speculation.efficiency.enabled=false",  # elapsed time alone decides
+)
+
+
+def with_first_attempt(job: Job, master: str, fate: str, notes: Path) -> tuple[str, ...]:
+    settings = [one for setting in SPECULATION for one in ("--set", setting)]
+    if fate == "executor":
+        settings = []
+    return ("--master", master, "--first", fate, "--notes", str(notes), *settings)
+
+
+@pytest.fixture
+def exact(topics: Topics, tmp_path: Path) -> Job:
+    need(java)
+    pytest.importorskip("pyspark")
+    return Job(topics, tmp_path, KILLING)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fate", ["executor", "slow"])
+def test_an_attempt_that_does_not_count_is_not_seen(exact: Job, tmp_path: Path, fate: str) -> None:
+    """Its executor is killed when it has prepared its rows, or a copy of it is faster."""
+    rows = exact.topics.write_numbers(exact.topic, range(150))
+    with standalone(tmp_path) as master:
+        exact.finish(*with_first_attempt(exact, master, fate, tmp_path))
+    assert (tmp_path / "first").exists(), "nothing was tried"
+    until(lambda: nothing_is_open(exact.topics, exact.out))
+    exact.check(rows, "read_committed")
+    assert exact.read().total() > len(rows), "the other attempt wrote nothing: nothing was tried"
+
+
+@pytest.mark.long
+def test_a_task_that_wakes_up_after_the_decision_changes_nothing(
+    exact: Job, tmp_path: Path
+) -> None:
+    rows = exact.topics.write_numbers(exact.topic, range(150))
+    first = tmp_path / "first"
+    with standalone(tmp_path) as master:
+        arguments = with_first_attempt(exact, master, "stopped", tmp_path)
+        with exact.running(*arguments) as process:
+            exact.await_in(process, first.exists)
+            worker, executor = map(int, first.read_text().split())
+            try:
+                exact.await_in(process, lambda: exact.log_has("commits", 2))
+                os.kill(worker, signal.SIGCONT)
+                until(lambda: not is_there(worker) or says_too_late(tmp_path / "work"))
+            finally:
+                for one in (worker, executor):
+                    with suppress(ProcessLookupError):
+                        os.kill(one, signal.SIGKILL)
+    until(lambda: nothing_is_open(exact.topics, exact.out))
+    exact.finish()
+    exact.check(rows, "read_committed")
+    assert exact.read().total() > len(rows), "the other attempt wrote nothing: nothing was tried"
+
+
+def is_there(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def says_too_late(work: Path) -> bool:
+    return any("came too late" in one.read_text() for one in work.glob("*/*/stderr"))

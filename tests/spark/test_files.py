@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shoal.broker.config import BrokerConfig, BrokerLimits
 from shoal.errors import ConfigError
 from shoal.log import run_job
 from shoal.spark.bounds import batch_ranges
-from shoal.spark.cluster import ClusterStock, Connection, source_config
+from shoal.spark.cluster import ClusterClient, ClusterStock, source_config
 from shoal.spark.decoding import BadBatchError
 from shoal.spark.files import LogFiles
 from shoal.spark.options import SourceOptions, parse_source
 from shoal.spark.ranges import OffsetRange
-from shoal.spark.stock import DataLossError
+from shoal.spark.record_store import DataLossError
 from shoal.testing.broker import Broker
 from shoal.types import TopicPartition
+from tests.log.test_offline_transactions import Written
 from tests.peers import need
 from tests.spark.topics import START_MS, Topics, rows_of
 
@@ -46,7 +48,7 @@ def rows(stock: LogFiles | ClusterStock, ranges: list[OffsetRange]) -> list[tupl
 def over_the_wire(broker: Broker) -> list[tuple[Any, ...]]:
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "in"}
     parsed = parse_source(given, "batch")
-    connection = Connection(source_config(parsed.properties))
+    connection = ClusterClient(source_config(parsed.properties))
     try:
         stock = ClusterStock(connection, parsed)
         return rows(stock, batch_ranges(parsed, stock))
@@ -64,9 +66,23 @@ def checkpoint(broker: Broker) -> None:
     broker.on_loop(lambda live: run_job(live.directory.checkpoint(live.now_ms())))
 
 
+def test_committed_records_are_read_from_files_alone(tmp_path: Path) -> None:
+    written = Written(tmp_path, 3)
+    written.go_on(200)
+    written.directory.close()
+    given = {"kafka.isolation.level": "read_committed", "subscribe": "orders"}
+    parsed = options(tmp_path, **given)
+    stock = LogFiles(str(tmp_path), parsed)
+    found = [row[4] for row in rows(stock, batch_ranges(parsed, stock))]
+    assert found == written.stable()
+    with pytest.raises(ConfigError, match="neither read_committed nor read_uncommitted"):
+        options(tmp_path, **{"kafka.isolation.level": "serializable"})
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker() as running:
+    small = BrokerConfig(limits=BrokerLimits(segment_bytes_min=14))
+    with Broker(config=small) as running:
         running.create_topic(
             "in", 2, segment_bytes=20_000, retention_ms=-1, index_interval_bytes=500
         )
@@ -271,7 +287,7 @@ def test_a_directory_of_apache_kafka_is_read_as_the_wire_shows_it() -> None:
         copy = kafka.data_directory()
         given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "in"}
         parsed = parse_source(given, "batch")
-        connection = Connection(source_config(parsed.properties))
+        connection = ClusterClient(source_config(parsed.properties))
         stock = ClusterStock(connection, parsed)
         ranges = batch_ranges(parsed, stock)
         expected = rows(stock, ranges)

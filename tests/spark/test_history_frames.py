@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.spark.history.analysis import analyse, events_of, move_table, rebalance_table
-from shoal.spark.history.decode import decode_commits
-from shoal.spark.history.groups import (
+from shoal.fleet.analysis import analyse, events_of, move_table, rebalance_table
+from shoal.fleet.decode import decode_commits
+from shoal.fleet.group_records import (
     assignment_table,
     generation_table,
     member_table,
     read_groups,
 )
-from shoal.spark.history.lagging import lag_table
-from shoal.spark.history.tables import schema
-from tests.spark.consumer_offsets import START_MS, Journal, tps
+from shoal.fleet.lag import lag_table
+from shoal.fleet.tables import schema
+from tests.fleet.consumer_offsets import START_MS, Journal, tps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.spark.history import merging
+from shoal.fleet import recording_files
 from shoal.testing.broker import Broker
+from tests.fleet.test_recorder import commit, in_directory, in_topic
 from tests.peers import need
 from tests.peers.jars import java
-from tests.spark.test_history_record import commit, in_directory, in_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -71,7 +71,7 @@ def test_a_driver_killed_at_each_step_keeps_every_record_once(tmp_path: Path) ->
         lambda: any(records.glob(".spark-staging-*/*/*")),  # read, being written
         lambda: kept(2) or kept(3),  # written; Spark's commit is missing
         lambda: reached("commits", 5),  # committed; the next is not planned
-        lambda: (directory / merging.MERGING).exists(),  # in the middle of a merge
+        lambda: (directory / recording_files.MERGING).exists(),  # in the middle of a merge
     ]
     with Broker(topics={"orders": 4}) as cluster:
         for number in range(120):
@@ -86,4 +86,4 @@ def test_a_driver_killed_at_each_step_keeps_every_record_once(tmp_path: Path) ->
             shown, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, shown[-3000:]
         assert in_directory(directory) == in_topic(cluster)
-        assert len(merging.files(directory, "records")) <= 4
+        assert len(recording_files.files(directory, "records")) <= 4

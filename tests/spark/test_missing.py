@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, install_command
 from shoal.spark.local import check_prerequisites
 
 OLD_JAVA = """#!/bin/sh
@@ -82,7 +82,8 @@ def test_without_spark_the_rest_works_and_the_session_says_what_to_install() -> 
         "from shoal.spark import session\n"
         "try:\n    session()\nexcept ConfigError as error:\n    print(error)\n"
     )
-    assert run(asked).stdout.strip() == "Spark is not installed; run: pip install 'shoal[spark]'"
+    said = f"Spark is not installed; run: {install_command('spark')}"
+    assert run(asked).stdout.strip() == said
 
 
 @pytest.mark.slow
@@ -94,5 +95,5 @@ def test_the_demo_without_java_shows_the_rest_and_says_why(tmp_path: Path) -> No
         command, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "no Spark pipeline: Java is not installed" in done.stdout
+    assert "no Spark pipeline: Java is not installed" in done.stderr
     assert (tmp_path / "out" / "group.svg").exists()

@@ -67,7 +67,6 @@ def test_assign_takes_partitions() -> None:
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "stream", "larger than"),
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "6"}, "stream", "contradict"),
         ({"startingOffsets": "group"}, "stream", "needs option groupId"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "batch", "contradict"),
         ({"failOnDataLoss": "maybe"}, "batch", "must be true or false"),
         ({"maxTriggerDelay": "soon"}, "stream", "must be a duration"),
         ({"subscribe": " , "}, "batch", "names no topic"),
@@ -77,6 +76,17 @@ def test_assign_takes_partitions() -> None:
         ({"valueFormat": "json"}, "batch", "valueSchema go together"),
         ({"valueFormat": "avro"}, "batch", "must be one of"),
         ({"deadLetterTopic": "d"}, "batch", "needs option valueFormat"),
+        ({"mode": "PERMISSIVE"}, "batch", "mode needs option valueFormat=json"),
+        (
+            {
+                "valueFormat": "json",
+                "valueSchema": "a int",
+                "mode": "PERMISSIVE",
+                "deadLetterTopic": "d",
+            },
+            "batch",
+            "mode and deadLetterTopic contradict",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(extra: dict[str, str], mode: str, named: str) -> None:
@@ -113,3 +123,16 @@ def test_a_sink_knows_its_own_options() -> None:
         parse_sink({"kafka.bootstrap.servers": "h:1", "topik": "t"})
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         parse_sink({"topic": "t"})
+
+
+def test_of_several_starts_the_first_counts_as_in_sparks_own_source() -> None:
+    starts = {
+        "startingOffsets": "earliest",
+        "startingOffsetsByTimestamp": '{"a":{"0":7}}',
+        "startingTimestamp": "5",
+    }
+    assert parse_source({**BASE, **starts}, "batch").starting.timestamp_ms == 5
+    del starts["startingTimestamp"]
+    assert parse_source({**BASE, **starts}, "batch").starting.offsets == {TopicPartition("a", 0): 7}
+    ends = {"endingOffsets": "latest", "endingTimestamp": "9"}
+    assert parse_source({**BASE, **ends}, "batch").ending.timestamp_ms == 9

@@ -224,8 +224,111 @@ def test_poison_records_fail_by_offset_or_go_to_the_dead_letter_topic(
     assert [row.value.n for row in good] == [1, 2]
     letters = rows_of(topics.read(spark, subscribe=dead, includeHeaders=True))
     assert [row.value for row in letters] == bad
-    assert [row.key for row in letters] == [b"k"] * 4
-    origin = dict(letters[0].headers or ())
-    assert origin["shoal.topic"] == topic.encode()
-    assert (origin["shoal.partition"], origin["shoal.offset"]) == (b"0", b"1")
-    assert origin["shoal.error"]
+
+
+def test_a_dead_letter_is_the_record_as_it_came_and_lies_there_once(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic, dead = topics.create(partitions=2), topics.create("dead", partitions=2)
+    poison: list[tuple[bytes | None, bytes | None, Headers]] = [
+        (b"k", b"not json", (("trace", b"abc"), ("trace", None))),
+        (None, b"[1]", ()),
+    ]
+    rows = topics.write(topic, [*poison, (b"k", b'{"n":1}', ())], partition=1)
+    frame = topics.read(
+        spark,
+        subscribe=topic,
+        valueFormat="json",
+        valueSchema="n long",
+        deadLetterTopic=dead,
+    )
+    # Each of these reads the topic anew, in other processes too.
+    for _ in range(3):
+        assert frame.count() == 1
+    assert [row.value.n for row in frame.select("value").collect()] == [1]
+    letters = rows_of(topics.read(spark, subscribe=dead, includeHeaders=True))
+    letters.sort(key=lambda row: row.timestamp)
+    assert len(letters) == len(poison)
+    for letter, row, (key, value, headers) in zip(letters, rows, poison, strict=False):
+        assert (letter.key, letter.value, letter.timestamp) == (key, value, row.timestamp)
+        assert letter.headers is not None
+        assert letter.headers[: len(headers)] == headers
+        told = dict(letter.headers[len(headers) :])
+        assert told.pop("shoal.error")
+        number = row.offset
+        assert told == {
+            "shoal.topic": topic.encode(),
+            "shoal.partition": b"1",
+            "shoal.offset": str(number).encode(),
+            "shoal.timestamp": str(START_MS + number).encode(),
+        }
+
+
+def test_a_dead_letter_topic_that_is_missing_is_created(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic = topics.create()
+    topics.write(topic, [(b"k", b"\xff", ())])
+    dead = topics.name("created")
+    frame = topics.read(spark, subscribe=topic, valueFormat="utf8", deadLetterTopic=dead)
+    assert frame.count() == 0
+    assert sum(topics.ends(dead).values()) == 1
+
+
+def test_rows_are_chosen_by_key_value_and_header_before_they_are_parsed(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic = topics.create(partitions=2)
+    records: list[tuple[bytes | None, bytes | None, Headers]] = [
+        (b"a", b'{"n":1}', (("tenant", b"x"), ("tenant", b"acme"))),
+        (b"b", b'{"n":2}', (("tenant", b"acme"),)),
+        (None, b"poison", ()),
+        (b"a", None, (("other", b"acme"), ("tenant", None))),
+        (b"a", b'{"n":3}', ()),
+    ]
+    topics.write(topic, records, partition=0)
+    topics.write(topic, records, partition=1)
+
+    def offsets(**options: Any) -> list[int]:
+        shown = topics.read(spark, subscribe=topic, **options).select("offset").collect()
+        found = sorted(row.offset for row in shown)
+        assert found[::2] == found[1::2]  # both partitions
+        return found[::2]
+
+    assert offsets(keyEquals="a") == [0, 3, 4]
+    assert offsets(headerEquals="tenant=acme") == [0, 1]
+    assert offsets(valueContains='"n":') == [0, 1, 4]
+    assert offsets(valueContains='"n":', keyEquals="a", headerEquals="tenant=x") == [0]
+    typed = {"valueFormat": "json", "valueSchema": "n int", "valueContains": '"n":'}
+    assert offsets(**typed) == [0, 1, 4]
+
+
+def test_a_time_is_read_by_the_index_and_cut_to_the_millisecond(
+    spark: SparkSession, topics: Topics
+) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from shoal.errors import ConfigError
+    from shoal.spark import between
+
+    topic = topics.create(partitions=2)
+    topics.write_numbers(topic, range(100), partition=0, start_ms=START_MS)
+    topics.write_numbers(topic, range(50), partition=1, start_ms=START_MS - 1000)
+    topics.write_numbers(topic, range(50), partition=1, start_ms=START_MS + 20)
+    start = datetime.fromtimestamp(START_MS / 1000, UTC) + timedelta(milliseconds=10)
+
+    def offsets(start: datetime | int, end: datetime | int) -> dict[int, list[int]]:
+        servers = topics.bootstrap_servers
+        frame = between(spark, start, end, bootstrap_servers=servers, subscribe=topic)
+        found: dict[int, list[int]] = {}
+        for row in rows_of(frame):
+            found.setdefault(row.partition, []).append(row.offset)
+        return found
+
+    end = start + timedelta(milliseconds=15)
+    assert offsets(start, end) == {0: list(range(10, 25)), 1: list(range(50, 55))}
+    assert offsets(START_MS + 10**6, START_MS + 10**7) == {}
+    with pytest.raises(ConfigError, match="says no time zone"):
+        offsets(start.replace(tzinfo=None), end)
+    with pytest.raises(ConfigError, match="is before start"):
+        offsets(end, start)

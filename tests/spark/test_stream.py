@@ -78,6 +78,26 @@ def test_a_limited_stream_reads_everything_once_in_portions(
     assert max(counts) <= 33  # each partition may round its share up
 
 
+def test_progress_shows_how_far_a_query_is_behind(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=2)
+    topics.write_numbers(topic, range(300))
+    frame = topics.stream(
+        spark, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=100
+    )
+    stream = Stream(frame, tmp_path)
+    ends = {str(tp.partition): offset for tp, offset in topics.ends(topic).items()}
+    behind = []
+    for progress in stream.query.recentProgress:
+        (source,) = json.loads(progress.json)["sources"]
+        if progress.numInputRows:
+            assert source["latestOffset"] == {topic: ends}
+            behind.append(sum(ends.values()) - sum(source["endOffset"][topic].values()))
+    assert behind == sorted(behind, reverse=True)
+    assert behind[0] > behind[-1] == 0
+
+
 def test_a_limit_in_bytes_reads_everything_once_in_portions(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -198,7 +218,33 @@ def test_records_deleted_before_they_were_read_fail_the_stream_or_are_left_out(
     assert Stream(lenient, tmp_path / "lenient").rows() == rows[15:]
 
 
-def test_a_minimum_waits_for_enough_records_or_for_its_delay(
+def test_a_new_partition_that_was_trimmed_before_a_replay_fails_the_stream_or_is_left_out(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """The driver died with the micro-batch planned, and retention went on without it."""
+    from pyspark.errors import StreamingQueryException
+
+    topic = topics.create()
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    topics.write_numbers(topic, range(3))
+    for name in ("strict", "lenient"):
+        Stream(topics.stream(spark, **options), tmp_path / name)
+    topics.admin.create_partitions({topic: 2})
+    new = topics.write_numbers(topic, range(10), partition=1)
+    for name in ("strict", "lenient"):
+        assert Stream(topics.stream(spark, **options), tmp_path / name).rows() == new
+        commits = tmp_path / name / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        for path in (commits / f"{last}", commits / f".{last}.crc"):
+            path.unlink(missing_ok=True)
+    topics.admin.delete_records({TopicPartition(topic, 1): 4})
+    with pytest.raises(StreamingQueryException, match="offsets 0 to 3 were deleted"):
+        Stream(topics.stream(spark, **options), tmp_path / "strict")
+    lenient = topics.stream(spark, **options, failOnDataLoss=False)
+    assert Stream(lenient, tmp_path / "lenient").rows() == new[4:]
+
+
+def test_a_minimum_waits_for_enough_records(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.create()
@@ -212,10 +258,34 @@ def test_a_minimum_waits_for_enough_records_or_for_its_delay(
     stream = Stream(frame, tmp_path, once=False)
     try:
         topics.write_numbers(topic, range(9))
+        # Until Spark has asked again and was told that there is nothing to do.
+        stream.query.processAllAvailable()
+        assert stream.rows() == []
         topics.write_numbers(topic, range(9, 12))
         stream.wait(lambda: len(stream.rows()) == 12)
-        # Records come in two sends; a batch is either both, or none yet.
         assert [len(batch) for batch in stream.batches.values() if batch] == [12]
+    finally:
+        stream.query.stop()
+
+
+def test_a_minimum_waits_no_longer_than_its_delay(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    frame = topics.stream(
+        spark,
+        subscribe=topic,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger=10,
+        maxTriggerDelay="3s",
+    )
+    topics.write_numbers(topic, range(9))
+    began = time.monotonic()
+    stream = Stream(frame, tmp_path, once=False)
+    try:
+        stream.wait(lambda: len(stream.rows()) == 9)
+        assert time.monotonic() - began >= 3
+        assert [len(batch) for batch in stream.batches.values() if batch] == [9]
     finally:
         stream.query.stop()
 

@@ -15,7 +15,7 @@ from shoal.types import TopicPartition
 
 
 @dataclass(slots=True)
-class Admission:
+class BatchAdmission:
     """The limits of one query, and when its last batch began."""
 
     rows_max: int | None = None

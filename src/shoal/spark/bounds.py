@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from shoal.errors import ConfigError
 from shoal.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from shoal.spark.ranges import OffsetRange, Offsets, between
-from shoal.spark.stock import DataLossError, GroupOffsets, Stock
+from shoal.spark.record_store import DataLossError, GroupOffsets, Stock
 from shoal.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+WHOLE_TOPIC_ROWS: Final = 10_000_000
+"""A batch that reads so much from the start gets a hint that less can be read."""
 
 
 def resolve(
@@ -88,18 +95,45 @@ def batch_ranges(
     ]
     if contradictions:
         raise ConfigError(f"startingOffsets lie behind endingOffsets: {contradictions[0]}")
-    return check_present(
+    log_ends = stock.log_ends(tps)
+    _check_starts(start, log_ends, fail_on_data_loss=options.fail_on_data_loss)
+    ranges = check_present(
         between(start, end),
         stock.earliest(tps),
-        stock.latest(tps),
+        log_ends,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+    rows = sum(one.rows for one in ranges)
+    if rows >= WHOLE_TOPIC_ROWS and options.starting.kind == "earliest":
+        logger.warning(
+            "this batch reads all of the %d records there are; shoal.spark.between reads those of "
+            "a time, and the options startingOffsets and startingTimestamp say where to begin",
+            rows,
+        )
+    return ranges
+
+
+def _check_starts(start: Offsets, log_ends: Offsets, *, fail_on_data_loss: bool) -> None:
+    """A read that begins behind the end of a log would be empty, and nobody would know.
+
+    Raises:
+        DataLossError: one does and ``fail_on_data_loss`` is set.
+    """
+    losses = [
+        f"{tp} ends at {log_ends[tp]}, before the start {offset}: shorter or recreated"
+        for tp, offset in sorted(start.items())
+        if offset > log_ends[tp]
+    ]
+    if losses and fail_on_data_loss:
+        raise DataLossError(losses)
+    if losses:
+        logger.warning("left out, for failOnDataLoss=false: %s", "; ".join(losses))
 
 
 def check_present(
     ranges: Sequence[OffsetRange],
     earliest: Offsets,
-    latest: Offsets,
+    log_ends: Offsets,
     *,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
@@ -116,11 +150,11 @@ def check_present(
             losses.append(f"{tp} does not exist any more (wanted {one.start} to {one.end - 1})")
             continue
         start = max(one.start, earliest[tp])
-        end = min(one.end, latest[tp])
+        end = min(one.end, log_ends[tp])
         if start > one.start:
             losses.append(f"{tp} offsets {one.start} to {min(start, one.end) - 1} were deleted")
         if end < one.end:
-            losses.append(f"{tp} ends at {latest[tp]}, before {one.end}: shorter or recreated")
+            losses.append(f"{tp} ends at {log_ends[tp]}, before {one.end}: shorter or recreated")
         if start < end:
             present.append(one._replace(start=start, end=end))
     if losses and fail_on_data_loss:

@@ -11,7 +11,7 @@ offset long")`` prunes down to the decoder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import ConfigError
 from shoal.spark.options import SourceOptions
@@ -30,16 +30,42 @@ TYPES: Final = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 
+_READ_FROM_JSON: Final = frozenset(
+    [
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal",
+        "string",
+        "boolean",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "binary",
+    ]
+)
 
-def schema_ddl(options: SourceOptions) -> str:
-    """The schema of a read as Spark's DDL text."""
+
+def schema_ddl(options: SourceOptions, *, comment: str | None = None) -> str:
+    """The schema of a read as Spark's DDL text; the comment is the first column's.
+
+    What is written to as well may be null everywhere: rows to be inserted have no offset.
+    """
     types = dict(TYPES)
+    if options.is_written_to or comment is not None:
+        types = {name: kind.removesuffix(" NOT NULL") for name, kind in types.items()}
     if not options.include_headers:
         del types["headers"]
     if options.value_format == "utf8":
         types["value"] = "string"
     elif options.value_format == "json":
         types["value"] = f"struct<{_struct_fields(options.value_schema or '')}>"
+    if comment is not None:
+        quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
+        types["key"] += f" COMMENT '{quoted}'"
     return ", ".join(f"{name} {kind}" for name, kind in types.items())
 
 
@@ -86,4 +112,34 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Sequence[str]:
             raise ConfigError(
                 f"column {name!r} is {expected}, not {kind}; cast it after reading{advice}"
             )
+        if is_typed:
+            _check_document(field.dataType, name)
     return list(schema.names)
+
+
+def _check_document(kind: Any, path: str) -> None:
+    """A type of Spark that JSON can be read as.
+
+    Every field may be null, as in ``from_json``: a document may leave out any.
+
+    Raises:
+        ConfigError: it is not, and is named.
+    """
+    name = kind.typeName()
+    if name == "struct":
+        for field in kind.fields:
+            if not field.nullable:
+                raise ConfigError(
+                    f"the field {path}.{field.name} says NOT NULL, but a document may leave it "
+                    "out; take NOT NULL out of the schema"
+                )
+            _check_document(field.dataType, f"{path}.{field.name}")
+    elif name == "array":
+        _check_document(kind.elementType, path)
+    elif name == "map" and kind.keyType.typeName() == "string":
+        _check_document(kind.valueType, path)
+    elif name not in _READ_FROM_JSON:
+        raise ConfigError(
+            f"{path} is {kind.simpleString()}, which JSON is not read as here; read it as string "
+            "and convert it in Spark"
+        )

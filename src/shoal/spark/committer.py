@@ -21,7 +21,7 @@ from shoal.errors import ShoalError
 from shoal.spark.ranges import from_json
 
 if TYPE_CHECKING:
-    from shoal.spark.stock import GroupOffsets
+    from shoal.spark.record_store import GroupOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +61,10 @@ class GroupCommitter(StreamingQueryListener):  # type: ignore[misc]  # pyspark i
 
     def _commit(self, stream_offset: Mapping[str, Mapping[str, int]]) -> None:
         if self._group is None:
-            from shoal.spark import places
+            from shoal.spark import process_cache
             from shoal.spark.cluster import ClusterGroup
 
-            self._group = ClusterGroup(places.connection(self._properties), self._group_id)
+            self._group = ClusterGroup(process_cache.connection(self._properties), self._group_id)
         try:
             self._group.commit(from_json(stream_offset))
         except ShoalError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.errors import BatchTooLargeError, CorruptDataError, ShoalError
 from shoal.records.batch import iter_headers, read_body
-from shoal.records.chunks import Chunk, ChunkLike
+from shoal.records.chunks import ChunkLike, as_chunks
 from shoal.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def as_columns(
 
 def _explained(chunks: Sequence[ChunkLike], limit_bytes: int, error: Exception) -> Exception:
     """The error with the place of the first bad batch, found by trying one after the other."""
-    for chunk in (Chunk(*one) for one in chunks):
+    for chunk in as_chunks(chunks):
         offset = chunk.start_offset
         try:
             for position, header in iter_headers(chunk.data):

@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, missing_extra
 from shoal.spark.noise import without_noise
-from shoal.spark.places import TASKS_VARIABLE
+from shoal.spark.process_cache import TASKS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ def _quiet_option() -> str:
 
 
 def worker_python(master: str) -> str:
-    """What Spark starts as Python: where it can, without compiling pyspark anew each time.
+    """What Spark starts as Python: where it can, without compiling pyspark again each time.
 
     Executors of a cluster get the path from here, but neither the script nor its variable.
     """
@@ -116,7 +116,7 @@ def check_prerequisites() -> None:
     try:
         import pyspark  # noqa: F401 - only whether it is there
     except ImportError:
-        raise ConfigError("Spark is not installed; run: pip install 'shoal[spark]'") from None
+        raise missing_extra("Spark", "spark") from None
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or shutil.which(java) is None:

@@ -19,14 +19,17 @@ from typing import Final, Literal, TypeVar
 
 from shoal.errors import ConfigError
 from shoal.records.batch import LIMIT_BYTES
+from shoal.spark.java_settings import from_java
 from shoal.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 """In offset JSON these numbers mean the ends of the log, as in Spark's own source."""
+_ISOLATION: Final = "isolation.level"
 
 Mode = Literal["batch", "stream"]
 ValueFormat = Literal["binary", "utf8", "json"]
+ParseMode = Literal["permissive", "failfast"]
 T = TypeVar("T")
 
 _SOURCE_NAMES: Final = (
@@ -55,7 +58,12 @@ _SOURCE_NAMES: Final = (
     "logDir",
     "valueFormat",
     "valueSchema",
+    "mode",
+    "timeZone",
     "deadLetterTopic",
+    "keyEquals",
+    "valueContains",
+    "headerEquals",
     # Known to Spark's own source and without meaning here; accepted so that a job moves over
     # by its format name alone.
     "groupIdPrefix",
@@ -63,9 +71,22 @@ _SOURCE_NAMES: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-_SINK_NAMES: Final = ("topic", "includeHeaders", "checkpointLocation", "idempotent")
-# Set by Spark itself: declarative pipelines hand the name of a query to its sink.
-_SPARKS_OWN: Final = ("path", "checkpointlocation", "queryname")
+_SINK_NAMES: Final = ("topic", "includeHeaders", "checkpointLocation", "idempotent", "exactlyOnce")
+# A table or view is read and written with one set of options: each side leaves the other's alone.
+_NAMES: Final = (*_SOURCE_NAMES, *(name for name in _SINK_NAMES if name not in _SOURCE_NAMES))
+# Set by Spark itself: declarative pipelines hand the name of a query to its sink, tables theirs.
+_SPARKS_OWN: Final = (
+    "path",
+    "checkpointlocation",
+    "queryname",
+    "provider",
+    "owner",
+    "location",
+    "comment",
+    "external",
+    "collation",
+    "is_managed_location",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +129,18 @@ class SourceOptions:
     log_dir: str | None
     value_format: ValueFormat
     value_schema: str | None
+    mode: ParseMode
+    time_zone: str | None
     dead_letter_topic: str | None
+    key_equals: str | None
+    value_contains: str | None
+    header_equals: tuple[str, str] | None
+    is_written_to: bool
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of aborted and of open transactions are left out."""
+        return self.properties.get(_ISOLATION) == "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +151,7 @@ class SinkOptions:
     topic: str | None
     include_headers: bool
     idempotent: bool
+    exactly_once: bool
 
 
 class _Options:
@@ -137,7 +170,8 @@ class _Options:
             if "jaas" in name:
                 raise ConfigError(
                     f"option {name} would show its password in Spark's plans; use "
-                    "kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password instead"
+                    "kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password instead "
+                    "(kafka.sasl.oauthbearer.client.id and .client.secret for OAUTHBEARER)"
                 )
             return
         near = difflib.get_close_matches(name, [*self._written, "kafka.bootstrap.servers"], n=1)
@@ -193,12 +227,18 @@ class _Options:
             raise ConfigError(f"options {' and '.join(given)} contradict each other; give one")
         return given[0] if given else None
 
+    def first(self, *names: str) -> str | None:
+        """The first of these options that is given."""
+        return next((name for name in names if name.lower() in self._values), None)
+
     def properties(self) -> dict[str, str]:
-        return {
-            name.removeprefix("kafka."): value
-            for name, value in self._values.items()
-            if name.startswith("kafka.")
-        }
+        return from_java(
+            {
+                name.removeprefix("kafka."): value
+                for name, value in self._values.items()
+                if name.startswith("kafka.")
+            }
+        )
 
 
 def parse_source(options: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -207,13 +247,16 @@ def parse_source(options: Mapping[str, str], mode: Mode) -> SourceOptions:
     Raises:
         ConfigError: an option is unknown, wrong, missing or contradicts another; it is named.
     """
-    given = _Options(options, _SOURCE_NAMES)
+    given = _Options(options, _NAMES)
     log_dir = given.text("logDir")
     properties = given.properties()
     if log_dir is None and "bootstrap.servers" not in properties:
-        raise ConfigError("option kafka.bootstrap.servers is missing (or logDir, to read files)")
-    if log_dir is not None and properties:
-        raise ConfigError("options logDir and kafka.* contradict each other; give one")
+        raise ConfigError(
+            "option kafka.bootstrap.servers is missing (or logDir, to read files)"
+            f"{_of_tables(options)}"
+        )
+    if log_dir is not None:
+        _check_files(properties)
     topics, pattern, assign = _what(given)
     _check_mode(given, mode, log_dir)
     group_id = given.text("groupId")
@@ -227,6 +270,10 @@ def parse_source(options: Mapping[str, str], mode: Mode) -> SourceOptions:
     dead_letter_topic = given.text("deadLetterTopic")
     if dead_letter_topic is not None and value_format == "binary":
         raise ConfigError("option deadLetterTopic needs option valueFormat=json or utf8")
+    for name in ("mode", "timeZone"):
+        if given.text(name) is not None and value_format != "json":
+            raise ConfigError(f"option {name} needs option valueFormat=json")
+    given.exclusive("mode", "deadLetterTopic")
     return SourceOptions(
         properties=properties,
         topics=topics,
@@ -252,22 +299,55 @@ def parse_source(options: Mapping[str, str], mode: Mode) -> SourceOptions:
         log_dir=log_dir,
         value_format=value_format,
         value_schema=value_schema,
+        mode=given.choice("mode", ("permissive", "failfast"), "failfast"),
+        time_zone=given.text("timeZone"),
         dead_letter_topic=dead_letter_topic,
+        key_equals=given.text("keyEquals"),
+        value_contains=given.text("valueContains"),
+        header_equals=_header(given),
+        is_written_to=given.text("topic") is not None,
+    )
+
+
+def _of_tables(options: Mapping[str, str]) -> str:
+    if options:
+        return ""
+    return (
+        ". A table whose columns CREATE TABLE lists, and df.writeTo or insertInto, tell a source "
+        "no options in Spark 4.3: leave the columns out of CREATE TABLE and use SQL, or give them "
+        "in the query: INSERT INTO t WITH ('kafka.bootstrap.servers' = '…', 'topic' = '…') …"
     )
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write, checked."""
-    given = _Options(options, _SINK_NAMES)
+    given = _Options(options, _NAMES)
     properties = given.properties()
     if "bootstrap.servers" not in properties:
-        raise ConfigError("option kafka.bootstrap.servers is missing")
+        raise ConfigError(f"option kafka.bootstrap.servers is missing{_of_tables(options)}")
+    exactly_once = given.flag("exactlyOnce", default=False)
+    if exactly_once and "transactional.id" in properties:
+        raise ConfigError(
+            "options exactlyOnce and kafka.transactional.id contradict each other: each task has "
+            "an id of its own, which begins with shoal-sink."
+        )
     return SinkOptions(
         properties=properties,
         topic=given.text("topic"),
         include_headers=given.flag("includeHeaders", default=False),
         idempotent=given.flag("idempotent", default=True),
+        exactly_once=exactly_once,
     )
+
+
+def _header(given: _Options) -> tuple[str, str] | None:
+    value = given.text("headerEquals")
+    if value is None:
+        return None
+    name, is_pair, wanted = value.partition("=")
+    if not is_pair:
+        raise ConfigError(f"option headerEquals must look like name=value, not {value!r}")
+    return name, wanted
 
 
 def _what(
@@ -298,6 +378,20 @@ def _what(
     return None, None, tuple(sorted(partitions))
 
 
+def _check_files(properties: Mapping[str, str]) -> None:
+    """Files need no connection; whose records are shown can be chosen all the same."""
+    if properties.keys() - {_ISOLATION}:
+        raise ConfigError(
+            "options logDir and kafka.* contradict each other (but for kafka.isolation.level); "
+            "give one"
+        )
+    level = properties.get(_ISOLATION, "read_uncommitted")
+    if level not in ("read_uncommitted", "read_committed"):
+        raise ConfigError(
+            f"option kafka.isolation.level={level} is neither read_committed nor read_uncommitted"
+        )
+
+
 def _check_mode(given: _Options, mode: Mode, log_dir: str | None) -> None:
     only_batch = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     only_stream = (
@@ -324,7 +418,8 @@ def _bound(given: _Options, side: str, default: Literal["earliest", "latest"], m
         f"{side}Timestamp",
         f"{side}OffsetsByTimestamp",
     )
-    which = given.exclusive(plain, timestamp, by_timestamp)
+    # The first of them that is given counts, as in Spark's own source.
+    which = given.first(timestamp, by_timestamp, plain)
     if which is None:
         return Bound(default)
     if which == timestamp:

@@ -6,10 +6,10 @@ declarative pipeline or a test.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 ORDER_SCHEMA: Final = "order_id string, shop string, product string, quantity int, event_ms bigint"
 PRODUCT_SCHEMA: Final = "product string, category string, price_cents int"
@@ -17,8 +17,6 @@ PRODUCT_SCHEMA: Final = "product string, category string, price_cents int"
 
 def orders(records: DataFrame) -> DataFrame:
     """Rows of ``format("shoal")`` with ``valueFormat=json`` as orders with an event time."""
-    from pyspark.sql import functions as f
-
     return records.select("value.*").withColumn("event_time", f.timestamp_millis("event_ms"))
 
 
@@ -33,8 +31,6 @@ def revenue(
         window: Length of a window.
         late: How late an order may come; a window closes this much after its end.
     """
-    from pyspark.sql import functions as f
-
     priced = (
         orders(records)
         .withWatermark("event_time", late)
@@ -50,8 +46,6 @@ def revenue(
 
 def as_records(frame: DataFrame, *, key: str) -> DataFrame:
     """Rows as records for the sink: ``key`` as the key, the whole row as JSON in the value."""
-    from pyspark.sql import functions as f
-
     return frame.select(
         f.col(key).cast("string").alias("key"), f.to_json(f.struct("*")).alias("value")
     )

@@ -4,7 +4,7 @@ Rule: a range is half-open and never leaves the bounds it was planned with; what
 depends on its ranges alone, so a retried or speculative task reads the same rows (S1).
 
 Spark keeps a stream's offset as JSON text and compares two offsets *as text*: the same dictionary
-in another order would be a new offset for ever. ``to_json`` is therefore the only way out.
+in another order would be a new offset forever. ``to_json`` is therefore the only way out.
 """
 
 from __future__ import annotations

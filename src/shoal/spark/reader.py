@@ -31,9 +31,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from shoal.errors import ShoalError
-from shoal.spark import places
-from shoal.spark.admission import Admission
+from shoal.spark import process_cache
+from shoal.spark.admission import BatchAdmission
 from shoal.spark.bounds import batch_ranges, check_present, resolve
+from shoal.spark.first_line import SparkError, first_line, first_line_of_rows
 from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import (
     OffsetRange,
@@ -44,7 +45,9 @@ from shoal.spark.ranges import (
     to_json,
     with_new_partitions,
 )
-from shoal.spark.stock import GroupOffsets, LiveGroupError, Stock
+from shoal.spark.read_tally import ReadTally, tell
+from shoal.spark.record_store import GroupOffsets, LiveGroupError, Stock
+from shoal.spark.row_filter import wanted_rows
 from shoal.spark.values import columns_to_read, typed
 
 if TYPE_CHECKING:
@@ -86,13 +89,14 @@ class _Reading:
     @property
     def _stock(self) -> Stock:
         if self._kept is None:
-            self._kept = places.stock(self.options)
+            self._kept = process_cache.stock(self.options)
         return self._kept
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
+        partitions = len({one.topic_partition for one in ranges})
         planned = plan_tasks(
             self._stock.pieces(ranges),
-            tasks_max=self.options.tasks_max or places.cores(),
+            tasks_max=self.options.tasks_max or process_cache.default_tasks(partitions),
             tasks_min=self.options.tasks_min,
             rows_max=self.options.task_rows_max,
         )
@@ -100,23 +104,32 @@ class _Reading:
 
     def read(self, partition: Task) -> Iterator[pa.RecordBatch]:
         """In an executor: the rows of one task, as Arrow batches."""
-        places.freeze_once(gc.freeze)
+        return first_line_of_rows(self._rows(partition))
+
+    def _rows(self, partition: Task) -> Iterator[pa.RecordBatch]:
+        process_cache.freeze_once(gc.freeze)
         ranges = [OffsetRange(*one) for one in partition.ranges]
+        tally = ReadTally()
         batches = self._stock.read(
             ranges,
             columns_to_read(self.columns, self.options),
             fail_on_data_loss=self.options.fail_on_data_loss,
+            tally=tally,
         )
-        return typed(batches, self.options, self.schema)
+        batches = wanted_rows(batches, self.options)
+        rows = typed(batches, self.options, self.schema, process_cache.session_zone(self.options))
+        yield from tally.made(rows)
+        tell(tally)
 
 
 class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]  # pyspark is not typed for us
     """One read from start to end. Offsets are those of the first action, as Spark has it."""
 
+    @first_line
     def partitions(self) -> list[Task]:
-        group = places.group(self.options)
+        group = process_cache.group(self.options)
         ranges = batch_ranges(self.options, self._stock, group)
-        places.freeze_once(gc.freeze)
+        process_cache.freeze_once(gc.freeze)
         return self.tasks(ranges) or [Task(())]
 
 
@@ -125,7 +138,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __init__(self, options: SourceOptions, columns: list[str], schema: StructType) -> None:
         super().__init__(options, columns, schema)
-        self._admission = Admission(
+        self._admission = BatchAdmission(
             rows_max=options.rows_max,
             rows_min=options.rows_min,
             delay_ms=options.trigger_delay_ms,
@@ -137,6 +150,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._group_checked = False
         self._commit_again_at = 0.0
 
+    @first_line
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
         # Spark asks twice for a new query; both answers must be the same.
         if self._initial is None:
@@ -147,7 +161,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                     self._stock.partitions(),
                     self._stock,
                     missing_timestamp=self.options.missing_timestamp,
-                    group=places.group(self.options),
+                    group=process_cache.group(self.options),
                 )
             )
         return self._initial
@@ -157,9 +171,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMaxRows(self.options.rows_max)
         return ReadAllAvailable()
 
+    @first_line
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark names it
         self._target = self._stock.latest(self._stock.partitions())
 
+    @first_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark names it
         self._admission.rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         done = from_json(start)
@@ -201,44 +217,63 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         known = with_new_partitions(done, self._stock.earliest(new) if new else {})
         for tp in gone:
             del known[tp]
-        return known, latest
+        return known, self._beyond_open(latest, known)
 
+    def _beyond_open(
+        self, latest: dict[TopicPartition, int], known: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """No partition ends before what was read, unless its log became shorter.
+
+        A query that read uncommitted records before, and now does not, may stand in the middle of
+        a transaction that is still open.
+        """
+        ahead = [tp for tp, end in latest.items() if known[tp] > end]
+        if not ahead or not self.options.committed_only:
+            return latest
+        log_ends = self._stock.log_ends(ahead)
+        return latest | {tp: min(known[tp], log_ends[tp]) for tp in ahead}
+
+    @first_line
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark names it
         return to_json(self._stock.latest(self._stock.partitions()))
 
+    @first_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
         done, wanted = from_json(start), from_json(end)
         present = set(self._stock.partitions())
         earliest = self._stock.earliest(present)
-        latest = self._stock.latest(present)
-        first = with_new_partitions(done, {tp: earliest.get(tp, 0) for tp in wanted})
+        log_ends = self._stock.log_ends(present)
+        # A partition that is new to the query is read from its first record ever, not from the
+        # first that is left: what retention took before is data lost, on a replay too.
+        first = with_new_partitions(done, dict.fromkeys(wanted, 0))
         for tp, offset in wanted.items():
             if offset < first[tp]:
                 # The log became shorter than what was read: another topic of the same name.
                 check_present(
                     [OffsetRange(*tp, offset, first[tp])],
                     earliest,
-                    latest,
+                    log_ends,
                     fail_on_data_loss=self.options.fail_on_data_loss,
                 )
                 first[tp] = earliest.get(tp, offset)
         ranges = check_present(
             between(first, wanted),
             earliest,
-            latest,
+            log_ends,
             fail_on_data_loss=self.options.fail_on_data_loss,
         )
         return self.tasks(ranges)
 
+    @first_line
     def commit(self, end: dict[str, Any]) -> None:
         self._acknowledge(from_json(end))
 
     def stop(self) -> None:
         self._kept = None
-        places.close()
+        process_cache.close()
 
     def _group(self) -> GroupOffsets | None:
-        group = places.group(self.options)
+        group = process_cache.group(self.options)
         if group is not None and not self._group_checked:
             members = group.live_members()
             if members and not self.options.allow_live_group:
@@ -278,8 +313,8 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]  # pyspark is
     and shows the error of that.
     """
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
+    def __init__(self, error: ShoalError) -> None:
+        self._error = SparkError(error)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         raise self._error

@@ -20,15 +20,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
+import numpy as np
+import pyarrow as pa
+
+from shoal.client.arrow_batches import murmur2_column
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.records.batch import decode_batch, iter_headers
-from shoal.spark.ledger import Attempt, Entry, Ledger, TaskKey
+from shoal.spark.ledger import Bookmark, LedgerEntry, SinkLedger, TaskAttempt, TaskKey
 from shoal.types import Header, TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shoal.client.producer import Producer
 
 SETTLE_S: Final = 0.5
@@ -47,32 +50,56 @@ class Identity(NamedTuple):
 class Replay:
     """One attempt of one task of one micro-batch."""
 
-    def __init__(self, ledger: Ledger, producer: Producer, key: TaskKey, batch_id: int) -> None:
+    def __init__(self, ledger: SinkLedger, producer: Producer, key: TaskKey, batch_id: int) -> None:
         self._ledger = ledger
         self._producer = producer
         self._key = key
         entry = ledger.find(key)
         earlier = entry.attempts if entry is not None and entry.batch_id == batch_id else []
-        self._attempt = Attempt(None)
-        self._entry = Entry(batch_id, [*earlier, self._attempt])
+        self._attempt = TaskAttempt(None)
+        self._entry = LedgerEntry(batch_id, [*earlier, self._attempt])
         self._present: dict[str, dict[TopicPartition, Counter[Identity]]] = {}
+        self._turn = crc32(key.encode()) + batch_id
+        self.bookmark: Bookmark | None = None
+        """Where the ledger was first told of this attempt; nothing if it wrote nothing."""
         if any(end is None for one in earlier for _, end in one.spans.values()):
             time.sleep(SETTLE_S)
 
-    def begin(self, topic: str) -> None:
-        """Before the first row of a topic: note where its records will lie."""
-        if topic in self._present:
+    def to_send(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not in the topic yet, with the partitions they go to.
+
+        Where they will lie is noted first: the ledger names the partitions that are written to,
+        and no other.
+        """
+        new = self.missing(topic, rows)
+        if not new.num_rows:
+            return new
+        tps = self._ledger.connection.partitions(topic)
+        if "partition" not in new.schema.names:
+            if self._producer.config.partitioner != "sticky":
+                self._note(tps)  # it decides when they are sent
+                return new
+            new = _placed(new, len(tps), self._turn)
+            self._turn += 1
+        numbers = set(new.column("partition").to_numpy(zero_copy_only=False).tolist())
+        self._note([tp for tp in tps if tp.partition in numbers])
+        return new
+
+    def _note(self, tps: Sequence[TopicPartition]) -> None:
+        unnoted = [tp for tp in tps if tp not in self._attempt.spans]
+        if not unnoted:
             return
-        connection = self._ledger.connection
-        tps = connection.partitions(topic)
-        ends = connection.offsets(dict.fromkeys(tps, LATEST))
-        self._attempt.spans.update({tp: (ends[tp] or 0, None) for tp in tps})
-        self._ledger.write(self._producer, self._key, self._entry)
-        self._present[topic] = self._read_back(topic)
+        ends = self._ledger.connection.offsets(dict.fromkeys(unnoted, LATEST))
+        self._attempt.spans.update({tp: (ends[tp] or 0, None) for tp in unnoted})
+        offset = self._ledger.write(self._producer, self._key, self._entry)
+        if self.bookmark is None:
+            self.bookmark = self._ledger.bookmark(self._key.query_id, offset)
 
     def finish(self) -> None:
         """All rows are acknowledged: note where they end; what comes later is not theirs."""
         spans = self._attempt.spans
+        if not spans:
+            return
         ends = self._ledger.connection.offsets(dict.fromkeys(spans, LATEST))
         for tp, (start, _) in spans.items():
             spans[tp] = (start, ends[tp] or 0)
@@ -80,10 +107,11 @@ class Replay:
 
     def missing(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that are not in the topic yet."""
+        if topic not in self._present:
+            self._present[topic] = self._read_back(topic)
         present = self._present[topic]
         if not any(present.values()):
             return rows
-        import pyarrow as pa
 
         return rows.filter(pa.array([not _take(present, one) for one in identities(rows)]))
 
@@ -119,6 +147,16 @@ class Replay:
                         if start <= record.offset and (end is None or record.offset < end):
                             headers = tuple((name, value) for name, value in record.headers)
                             yield tp, Identity(None, record.key, record.value, headers)
+
+
+def _placed(rows: pa.RecordBatch, count: int, turn: int) -> pa.RecordBatch:
+    """The rows with a column ``partition``: by key as every client does it, or all in one."""
+    numbers = np.full(rows.num_rows, turn % count, dtype=np.int32)
+    if "key" in rows.schema.names:
+        keys = rows.column("key")
+        by_key = (murmur2_column(keys) & 0x7FFFFFFF) % count
+        numbers = np.where(np.asarray(keys.is_valid()), by_key, numbers).astype(np.int32)
+    return rows.append_column("partition", pa.array(numbers, pa.int32()))
 
 
 def _take(present: dict[TopicPartition, Counter[Identity]], wanted: Identity) -> bool:

@@ -3,15 +3,20 @@
 What is promised is written in docs/spark.md. In short: every row is acknowledged by all replicas
 before its task ends; a batch write is at least once, because Spark repeats failed tasks; a stream
 replays a failed micro-batch, and ``replay.py`` keeps the rows that are already there from being
-written again.
+written again. With ``exactlyOnce=true`` both write in transactions, see ``exactly_once.py``.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -20,17 +25,21 @@ from pyspark.sql.datasource import (
 )
 
 from shoal.errors import ConfigError
-from shoal.spark import places
-from shoal.spark.ledger import TaskKey
+from shoal.spark import process_cache
+from shoal.spark.exactly_once import TIMEOUT, TIMEOUT_MS, PreparedTask, SinkDriver, TaskOrigin
+from shoal.spark.first_line import first_line
+from shoal.spark.ledger import Bookmark, TaskKey
 from shoal.spark.options import SinkOptions, parse_sink
 from shoal.spark.replay import Replay
+from shoal.spark.sink_decisions import AttemptReport
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from shoal.client.accumulator import SendFuture
     from shoal.client.producer import Producer
+    from shoal.client.producer_batch import SendFuture
+
+logger = logging.getLogger(__name__)
 
 _ALLOWED: Final = {
     "key": ("binary", "string"),
@@ -39,17 +48,33 @@ _ALLOWED: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+BROKERS_OWN: Final = ("offset", "timestamp", "timestampType")
+"""Columns of a table that nobody can write."""
 FLUSH_TIMEOUT_S: Final = 120.0
+BOOKMARK_EVERY: Final = 20
+"""Micro-batches between two bookmarks in the ledger: so few a new worker has to read."""
+API_TIMEOUT: Final = "default.api.timeout.ms"
+ABORT_TIMEOUT_MS: Final = 10_000
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """Spark hands over 10,000 rows at a time; shared out to many partitions they would make small
 batches. So much is put together first."""
 
 
+class Prepared(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed for us
+    """What one task wrote in a transaction that is still open."""
+
+    def __init__(self, query_id: str, report: AttemptReport, started_ms: int) -> None:
+        self.query_id = query_id
+        self.report = report
+        self.started_ms = started_ms
+
+
 class Sent(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed for us
     """What one task wrote."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, bookmark: Bookmark | None = None) -> None:
         self.rows = rows
+        self.bookmark = bookmark
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -62,6 +87,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     if "value" not in names:
         raise ConfigError("the data has no column 'value'; name the column to write so")
     for field in schema.fields:
+        if field.name in BROKERS_OWN and field.nullable:
+            continue  # a table's column that an INSERT leaves out
         allowed = _ALLOWED.get(field.name)
         if allowed is None:
             known = ", ".join(_ALLOWED)
@@ -92,27 +119,83 @@ class _Writing:
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Send every row and wait until all are acknowledged; the number of rows."""
-        places.freeze_once(gc.freeze)
-        producer = places.sink_producer(self.options.properties)
+        process_cache.freeze_once(gc.freeze)
+        producer = process_cache.sink_producer(self.options.properties)
         sent: list[SendFuture] = []
         rows = 0
         for topic, part in self._parts(batches):
+            process_cache.sink_client(self.options.properties).need_topic(topic)
             rows += part.num_rows
             sent += send(producer, topic, part)
         acknowledged(producer, sent)
         return rows
 
+    def prepare_rows(self, batches: Iterator[pa.RecordBatch], origin: TaskOrigin) -> Prepared:
+        """Store every row in a transaction that the driver commits."""
+        process_cache.freeze_once(gc.freeze)
+        started_ms = _now_ms()
+        properties = self.options.properties
+        task = PreparedTask(process_cache.sink_ledger(properties), properties, origin, send)
+        return Prepared(origin.query_id, task.write(self._parts(batches)), started_ms)
+
+    def commit_rows(self, messages: Sequence[Prepared], batch_id: int) -> SinkDriver | None:
+        """Make all rows visible; who did it, if there was anything to do."""
+        driver = self._driver(messages)
+        if driver is not None:
+            self._warn_if_slow(messages)
+            driver.commit(batch_id, [one.report for one in messages])
+        return driver
+
+    def abort_rows(self, messages: Sequence[Prepared], batch_id: int, query_id: str) -> None:
+        """As far as it can be done; what stays open ends by itself, or by the next micro-batch."""
+        properties = self.options.properties
+        if not messages:
+            # Perhaps nothing was written because no broker answers: do not wait for it again.
+            properties = {**properties, API_TIMEOUT: str(_abort_timeout_ms(properties))}
+        try:
+            driver = SinkDriver(process_cache.sink_ledger(properties), query_id)
+            is_over = driver.abort(batch_id, [one.report for one in messages])
+            if is_over and isinstance(self, BatchWriter):
+                driver.forget()
+        except Exception as error:  # noqa: BLE001 - Spark would show it instead of what went wrong
+            logger.warning("transactions that do not count stay open for now: %s", error)
+
+    def _driver(self, messages: Sequence[Prepared]) -> SinkDriver | None:
+        if not messages:
+            return None
+        ledger = process_cache.sink_ledger(self.options.properties)
+        return SinkDriver(ledger, messages[0].query_id)
+
+    def _warn_if_slow(self, messages: Sequence[Prepared]) -> None:
+        lasted_ms = _now_ms() - min(one.started_ms for one in messages)
+        timeout_ms = int(self.options.properties.get(TIMEOUT, TIMEOUT_MS))
+        if lasted_ms > timeout_ms / 2:
+            logger.warning(
+                "a micro-batch was open for %d s; after %d s its transactions are aborted and it "
+                "is written again: make it smaller, or raise kafka.%s and the broker's "
+                "transaction.max.timeout.ms",
+                lasted_ms // 1000,
+                timeout_ms // 1000,
+                TIMEOUT,
+            )
+
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        for batch in gathered(batches):
+        for batch in gathered(map(_without_brokers_own, batches)):
             for topic, rows in by_topic(batch, self.options.topic):
                 for part in by_wish(rows):
                     yield topic, part
 
 
+def _without_brokers_own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    given = [name for name in BROKERS_OWN if name in batch.schema.names]
+    for name in given:
+        if batch.column(name).null_count < batch.num_rows:
+            raise ConfigError(f"column {name!r} is the broker's to decide; leave it out")
+    return batch.drop_columns(given) if given else batch
+
+
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, in fewer batches."""
-    import pyarrow as pa
-
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -144,8 +227,6 @@ def acknowledged(producer: Producer, sent: list[SendFuture]) -> None:
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each topic; an option wins over a column, as in Spark's own sink."""
-    import pyarrow.compute as pc
-
     names = [name for name in batch.schema.names if name != "topic"]
     if topic is not None:
         yield topic, batch.select(names)
@@ -170,51 +251,118 @@ def by_wish(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed for us
-    """``df.write.format("shoal")``: at least once."""
+    """``df.write.format("shoal")``: at least once, or with ``exactlyOnce`` all or nothing."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return Sent(self.write_rows(iterator))
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        self._job_id = f"batch-{uuid.uuid4()}"
+
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent | Prepared:
+        if not self.options.exactly_once:
+            return Sent(self.write_rows(iterator))
+        context = TaskContext.get()
+        assert context is not None, "Spark writes in tasks"
+        origin = TaskOrigin(self._job_id, "0", 0, context.partitionId(), context.attemptNumber())
+        return self.prepare_rows(iterator, origin)
+
+    @first_line
+    def commit(self, messages: list[Any]) -> None:
+        prepared = [one for one in messages if isinstance(one, Prepared)]
+        driver = self.commit_rows(prepared, 0)
+        if driver is not None and driver.claimed_at is not None:
+            driver.forget()
+
+    def abort(self, messages: list[Any]) -> None:
+        """Also without messages: what has ended in a failure may have left something open."""
+        if self.options.exactly_once:
+            prepared = [one for one in messages if isinstance(one, Prepared)]
+            self.abort_rows(prepared, 0, self._job_id)
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed for us
     """``df.writeStream.format("shoal")``: a repeated micro-batch adds nothing (``replay.py``)."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent | Prepared:
         task = _this_task()
+        if self.options.exactly_once:
+            assert task is not None, "a stream has queries"
+            return self.prepare_rows(iterator, _origin(*task))
         if task is None or not self.options.idempotent:
             return Sent(self.write_rows(iterator))
         try:
-            return Sent(self._write_once(iterator, *task))
+            return self._write_once(iterator, *task)
         except BaseException:
-            places.drop_producer(self.options.properties)
+            process_cache.drop_producer(self.options.properties)
             raise
 
-    def _write_once(self, batches: Iterator[pa.RecordBatch], key: TaskKey, batch_id: int) -> int:
-        places.freeze_once(gc.freeze)
+    def _write_once(self, batches: Iterator[pa.RecordBatch], key: TaskKey, batch_id: int) -> Sent:
+        process_cache.freeze_once(gc.freeze)
         replay: Replay | None = None
-        producer = places.sink_producer(self.options.properties)
+        producer = process_cache.sink_producer(self.options.properties)
         sent: list[SendFuture] = []
         rows = 0
         for topic, part in self._parts(batches):
             if not part.num_rows:
                 continue
+            process_cache.sink_client(self.options.properties).need_topic(topic)
             if replay is None:
-                ledger = places.sink_ledger(self.options.properties)
+                ledger = process_cache.sink_ledger(self.options.properties)
+                decision = ledger.journal(key.query_id).decision
+                if decision is not None and decision.batch_id == batch_id and decision.is_done:
+                    return Sent(0)  # written with exactlyOnce, which was then switched off
                 replay = Replay(ledger, producer, key, batch_id)
-            replay.begin(topic)
-            new = replay.missing(topic, part)
+            new = replay.to_send(topic, part)
             rows += new.num_rows
-            sent += send(producer, topic, new)
+            if new.num_rows:
+                sent += send(producer, topic, new)
         acknowledged(producer, sent)
-        if replay is not None:
-            replay.finish()
-        return rows
+        if replay is None:
+            return Sent(rows)
+        replay.finish()
+        return Sent(rows, replay.bookmark)
 
+    @first_line
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing is left to do: every row was acknowledged before its task ended."""
+        """Every row was acknowledged before its task ended; the ledger gets a bookmark at times."""
+        prepared = [one for one in messages if isinstance(one, Prepared)]
+        driver = self.commit_rows(prepared, batchId)
+        if driver is not None:
+            self._keep_place(driver, prepared[0].query_id, batchId)
+            return
+        marks = [one.bookmark for one in messages if one is not None and one.bookmark is not None]
+        if marks and batchId % BOOKMARK_EVERY == 0:
+            ledger = process_cache.sink_ledger(self.options.properties)
+            ledger.keep(min(marks, key=lambda mark: mark.offset))
+
+    def _keep_place(self, driver: SinkDriver, query_id: str, batch_id: int) -> None:
+        if driver.claimed_at is not None and batch_id % BOOKMARK_EVERY == 0:
+            ledger = process_cache.sink_ledger(self.options.properties)
+            ledger.keep(ledger.bookmark(query_id, driver.claimed_at))
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark names it
-        """Nothing can be taken back; the replay of this batch skips what is there."""
+        """Without transactions nothing can be taken back; a replay skips what is there."""
+        prepared = [one for one in messages if isinstance(one, Prepared)]
+        if prepared:  # only they know the query; without them the next micro-batch does it
+            self.abort_rows(prepared, batchId, prepared[0].query_id)
+
+
+def _origin(key: TaskKey, batch_id: int) -> TaskOrigin:
+    context = TaskContext.get()
+    assert context is not None, "a task of Spark writes"
+    # Spark runs the jobs of a query in a group that is named by the run.
+    run_id = context.getLocalProperty("spark.jobGroup.id") or "0"
+    return TaskOrigin(key.query_id, run_id, batch_id, key.task, context.attemptNumber())
+
+
+def _abort_timeout_ms(properties: Mapping[str, str]) -> int:
+    given = int(properties.get(API_TIMEOUT, ABORT_TIMEOUT_MS))
+    return min(given, ABORT_TIMEOUT_MS)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _this_task() -> tuple[TaskKey, int] | None:

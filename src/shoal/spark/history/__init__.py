@@ -6,7 +6,8 @@ go in; tables come out, in batches and streams alike::
     records = spark.read.format("shoal").option("subscribe", "__consumer_offsets")....load()
     rebalances(records).where("not certain").show()
 
-The functions are imported when first used, so the Arrow half of this package works without Spark.
+What is done with the records needs no Spark and stands in ``shoal.fleet``; here it is spread over
+DataFrames. The functions are imported when first used, so that importing this costs nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         members,
         moves,
         rebalances,
+        rehearsals,
         unreadable,
     )
     from shoal.spark.history.recording import record, recorded
@@ -38,6 +40,7 @@ __all__ = [
     "rebalances",
     "record",
     "recorded",
+    "rehearsals",
     "unreadable",
 ]
 

@@ -10,17 +10,25 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.spark.history import analysis, decode, groups, packing, streaming
-from shoal.spark.history.lagging import lag_table
-from shoal.spark.history.tables import DDL, names
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from shoal.fleet import analysis, decode, group_records
+from shoal.fleet.lag import lag_table
+from shoal.fleet.rehearse import BrokerOffer, rehearsal_table, rehearse_events
+from shoal.fleet.tables import DDL, names, schema
+from shoal.spark.history import packing, streaming
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-Step = Callable[[dict[str, list[bytes]], bytes | None], streaming.Step]
+Step = Callable[[dict[str, list[bytes]], bytes | None], streaming.StreamStep]
 BUCKETS: Final = 16
+REHEARSAL_BUCKETS: Final = 64
+"""More than for other tables: a replay takes longer than its bytes tell, and so all cores end
+at about the same time."""
 
 
 def commits(records: DataFrame) -> DataFrame:
@@ -86,14 +94,49 @@ def lag(records: DataFrame, ends: DataFrame, *, buckets: int = BUCKETS) -> DataF
 
 def group_lag(lags: DataFrame) -> DataFrame:
     """Lag of whole groups at each sample: records summed, seconds of the latest partition."""
-    from pyspark.sql import functions as f
-
     return lags.groupBy("group", "at").agg(
         f.sum("lag").alias("lag"),
         f.max("seconds").alias("seconds"),
         f.max("at_least").alias("at_least"),
         f.count("*").alias("partitions"),
     )
+
+
+def rehearsals(
+    records: DataFrame,
+    lags: DataFrame | None = None,
+    *,
+    offer: BrokerOffer | None = None,
+    buckets: int = REHEARSAL_BUCKETS,
+) -> DataFrame:
+    """What every group's past would have cost under other schemes, see ``fleet.rehearse``.
+
+    Args:
+        records: of ``__consumer_offsets``; a batch.
+        lags: as ``lag`` gives them; without, nobody knows how fast groups catch up.
+        offer: what is known of the brokers.
+        buckets: how many parts the groups are divided into; see ``rebalances``.
+
+    Raises:
+        ValueError: a stream; its past is not over.
+    """
+    if records.isStreaming or (lags is not None and lags.isStreaming):
+        raise ValueError("rehearsals need the whole past: read records and lags as batches")
+    packed = _packed(records, "records", partial(_pack_events, buckets=buckets))
+    if lags is not None:
+        packed = packed.union(_packed(lags, "lag", partial(_pack_lags, buckets=buckets)))
+    # Not a partial: Spark looks for annotations, and a lambda has none.
+    return packed.groupBy("bucket").applyInArrow(
+        lambda cells: _rehearsed(offer, cells), DDL["rehearsals"]
+    )
+
+
+def _rehearsed(offer: BrokerOffer | None, cells: pa.Table) -> pa.Table:
+    payloads = _by_kind(cells.column("kind").to_pylist(), cells.column("payload").to_pylist())
+    events = packing.from_bytes(payloads.get("events", ()), "events")
+    lags = packing.from_bytes(payloads.get("lag", ()), "lag")
+    parts = rehearse_events(events, lags, offer=offer)
+    return rehearsal_table(row for part in parts for row in part)
 
 
 def _mapped(
@@ -114,15 +157,15 @@ def _commits(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _generations(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return groups.generation_table(groups.read_groups(batch)[0])
+    return group_records.generation_table(group_records.read_groups(batch)[0])
 
 
 def _members(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return groups.member_table(groups.read_groups(batch)[0])
+    return group_records.member_table(group_records.read_groups(batch)[0])
 
 
 def _assignments(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return groups.assignment_table(groups.read_groups(batch)[0])
+    return group_records.assignment_table(group_records.read_groups(batch)[0])
 
 
 def _unreadable(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -140,17 +183,16 @@ def _pack_events(batch: pa.RecordBatch, *, buckets: int) -> pa.RecordBatch:
 
 
 def _pack_commits(batch: pa.RecordBatch, *, buckets: int) -> pa.RecordBatch:
-    import pyarrow as pa
-
     table = pa.Table.from_batches([_commits(batch)])
     return packing.pack(table, "commits", ("topic", "partition"), buckets)
 
 
+def _pack_lags(batch: pa.RecordBatch, *, buckets: int) -> pa.RecordBatch:
+    table = pa.Table.from_batches([batch]).cast(schema("lag"))
+    return packing.pack(table, "lag", ("group",), buckets)
+
+
 def _pack_ends(batch: pa.RecordBatch, *, buckets: int) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    from shoal.spark.history.tables import schema
-
     table = pa.Table.from_batches([batch]).cast(schema("ends"))
     return packing.pack(table, "ends", ("topic", "partition"), buckets)
 
@@ -160,7 +202,6 @@ def _stepped(packed: DataFrame, table: str, step: Step) -> DataFrame:
     if not packed.isStreaming:
         # Not a partial: Spark looks for annotations, and a lambda has none.
         return by_bucket.applyInArrow(lambda cells: _whole(table, cells), DDL[table])
-    from pyspark.sql.streaming.state import GroupStateTimeout
 
     out = by_bucket.applyInPandasWithState(
         partial(_with_state, step),

@@ -10,23 +10,19 @@ Rule: the hash is CRC-32, which is the same in every process and every release.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 
-from shoal.spark.history.tables import schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from shoal.fleet.tables import schema
 
 PACKED: Final = "bucket int, kind string, payload binary"
 
 
 def pack(table: pa.Table, kind: str, by: tuple[str, ...], buckets: int) -> pa.RecordBatch:
     """The rows of ``table`` in cells, by the hash of the columns ``by``."""
-    import pyarrow as pa
-
     rows = []
     if table.num_rows:
         bucket = _buckets(table, by, buckets)
@@ -60,8 +56,6 @@ def _buckets(
 
 def to_bytes(table: pa.Table) -> bytes:
     """A table as Arrow's stream format."""
-    import pyarrow as pa
-
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -71,8 +65,6 @@ def to_bytes(table: pa.Table) -> bytes:
 
 def from_bytes(payloads: Iterable[bytes], table: str) -> pa.Table:
     """All rows of the payloads, which are of the same table."""
-    import pyarrow as pa
-
     parts = [pa.ipc.open_stream(one).read_all() for one in payloads]
     return pa.concat_tables(parts) if parts else schema(table).empty_table()
 

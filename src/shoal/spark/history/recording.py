@@ -7,7 +7,8 @@ directories that only Spark can reach.
 
 Rule: a micro-batch owns its directories and replaces them as a whole, so one that Spark repeats
 after a failure leaves its records there once. The checkpoint lies beside the data it is about.
-Small files of earlier micro-batches are merged (``merging.py``) if they lie on the driver's disk.
+Small files of earlier micro-batches are merged (``shoal.fleet.recording_files``) if they lie on
+the driver's disk.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shoal.client.admin import Admin
 from shoal.errors import ConfigError
-from shoal.spark.history import merging
-from shoal.spark.history.recorder import CHECKPOINT, POSITIONS
-from shoal.spark.history.sources import ENDS_DIRECTORY, RECORDS_DIRECTORY, sample_ends
-from shoal.spark.history.tables import DDL, RECORDS, TOPIC
+from shoal.fleet import recording_files
+from shoal.fleet.recorder import CHECKPOINT, POSITIONS
+from shoal.fleet.sources import ENDS_DIRECTORY, RECORDS_DIRECTORY, sample_ends
+from shoal.fleet.tables import DDL, RECORDS, TOPIC
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
 _PREFIX: Final = "kafka."
 # The first micro-batch is the whole topic; in parts, it does not have to fit into one task.
 _DEFAULTS: Final = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2000000"}
@@ -83,8 +87,6 @@ def record(
 
 
 def _keep(micro_batch: DataFrame, batch_id: int, directory: str) -> None:
-    from pyspark.sql import functions as f
-
     days = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd")
     (
         micro_batch.withColumn("day", days)
@@ -100,10 +102,6 @@ def _keep(micro_batch: DataFrame, batch_id: int, directory: str) -> None:
 
 
 def _sample(spark: SparkSession, properties: Mapping[str, str], directory: str) -> None:
-    from pyspark.sql import functions as f
-
-    from shoal.client.admin import Admin
-
     with Admin.from_properties(properties) as admin:
         ends: pa.Table = sample_ends(admin)
     if ends.num_rows:
@@ -118,8 +116,8 @@ def _merge(batch_id: int, directory: str) -> None:
     if local is None:
         return
     for day in sorted(one.name.removeprefix("day=") for one in local.glob("*/day=*")):
-        merging.merge_day(local, RECORDS_DIRECTORY, day, last_batch=batch_id - 1)
-        merging.merge_day(local, ENDS_DIRECTORY, day)
+        recording_files.merge_day(local, RECORDS_DIRECTORY, day, last_batch=batch_id - 1)
+        recording_files.merge_day(local, ENDS_DIRECTORY, day)
 
 
 def _local(directory: str) -> Path | None:
@@ -138,7 +136,7 @@ def recorded(spark: SparkSession, directory: str) -> tuple[DataFrame, DataFrame]
     records = spark.read.schema(f"{DDL['records']}, day string, batch bigint")
     ends = spark.read.schema(f"{DDL['ends']}, day string")
     local = _local(directory)
-    with nullcontext() if local is None else merging.kept(local):
+    with nullcontext() if local is None else recording_files.kept(local):
         while True:
             hidden = _hidden(local)
             frames = (
@@ -151,12 +149,10 @@ def recorded(spark: SparkSession, directory: str) -> tuple[DataFrame, DataFrame]
 
 
 def _hidden(local: Path | None) -> frozenset[str]:
-    return frozenset() if local is None else merging.hidden(local)
+    return frozenset() if local is None else recording_files.hidden(local)
 
 
 def _without(hidden: frozenset[str], frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     for path in sorted(hidden):
         frame = frame.where(~f.col("_metadata.file_path").endswith(f"/{path}"))
     return frame
@@ -164,8 +160,6 @@ def _without(hidden: frozenset[str], frame: DataFrame) -> DataFrame:
 
 def _exists(spark: SparkSession, path: str) -> bool:
     """Whether a file is there, on whatever file system Spark sees it."""
-    from pyspark.errors import AnalysisException
-
     try:
         spark.read.text(path)
     except AnalysisException:

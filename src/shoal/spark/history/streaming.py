@@ -6,17 +6,15 @@ carry. It does not know Spark; ``frames.py`` puts it into a stateful operator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from shoal.spark.history.analysis import analyse, move_table, rebalance_table
-from shoal.spark.history.lagging import lag_table, last_of_series
+from shoal.fleet.analysis import analyse, move_table, rebalance_table
+from shoal.fleet.lag import lag_table, last_of_series
+from shoal.fleet.tables import schema
 from shoal.spark.history.packing import from_bytes, to_bytes
-from shoal.spark.history.tables import schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SETTLE_US: Final = 10_000_000
 """How long a sample waits for commits that were made before it."""
@@ -24,23 +22,23 @@ _CELLS: Final = 8
 """Samples kept grow sparser with age: about so many for each e-fold of seconds."""
 
 
-class Step(NamedTuple):
+class StreamStep(NamedTuple):
     """Rows to give out, and what the next step needs."""
 
     rows: pa.Table
     carry: bytes
 
 
-def rebalance_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> Step:
+def rebalance_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> StreamStep:
     """Rebalances among new events."""
     done = _analysed(payloads, carried)
-    return Step(rebalance_table(done.rebalances), to_bytes(done.carry))
+    return StreamStep(rebalance_table(done.rebalances), to_bytes(done.carry))
 
 
-def move_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> Step:
+def move_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> StreamStep:
     """Partitions that moved, among new events."""
     done = _analysed(payloads, carried)
-    return Step(move_table(done.rebalances), to_bytes(done.carry))
+    return StreamStep(move_table(done.rebalances), to_bytes(done.carry))
 
 
 def _analysed(payloads: dict[str, list[bytes]], carried: bytes | None) -> Any:
@@ -48,10 +46,8 @@ def _analysed(payloads: dict[str, list[bytes]], carried: bytes | None) -> Any:
     return analyse(from_bytes(payloads.get("events", ()), "events"), before)
 
 
-def lag_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> Step:
+def lag_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> StreamStep:
     """Lag at the samples that have settled: nothing older than them is expected any more."""
-    import pyarrow as pa
-
     old = _Carried.of(carried)
     commits = pa.concat_tables([old.commits, from_bytes(payloads.get("commits", ()), "commits")])
     ends = pa.concat_tables([old.ends, from_bytes(payloads.get("ends", ()), "ends")])
@@ -62,7 +58,7 @@ def lag_step(payloads: dict[str, list[bytes]], carried: bytes | None) -> Step:
     rows = lag_table(commits, ends.filter(pa.array(at <= horizon)))
     rows = rows.filter(pa.array(_us(rows.column("at")) > old.horizon)) if due.any() else rows[:0]
     kept = _Carried(last_of_series(commits, horizon), _thinned(ends, horizon), horizon)
-    return Step(rows, kept.to_bytes())
+    return StreamStep(rows, kept.to_bytes())
 
 
 class _Carried(NamedTuple):
@@ -74,7 +70,6 @@ class _Carried(NamedTuple):
     def of(cls, carried: bytes | None) -> _Carried:
         if carried is None:
             return cls(schema("commits").empty_table(), schema("ends").empty_table(), 0)
-        import pyarrow as pa
 
         source = pa.BufferReader(carried)
         commits = pa.ipc.open_stream(source).read_all()
@@ -88,8 +83,6 @@ class _Carried(NamedTuple):
 
 def _thinned(ends: pa.Table, horizon: int) -> pa.Table:
     """All samples of late, and of older ones the first of each stretch of time."""
-    import pyarrow as pa
-
     at = _us(ends.column("at"))
     age_s = np.maximum(horizon - at, 0) / 1e6
     cell = np.where(at > horizon, -1 - np.arange(len(at)), (_CELLS * np.log1p(age_s)).astype(int))
@@ -108,6 +101,4 @@ def _latest(table: pa.Table, column: str) -> int:
 
 
 def _us(column: Any) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    import pyarrow as pa
-
     return np.asarray(column.cast(pa.int64()), dtype=np.int64)

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, ShoalError, counted
+from shoal.fleet.tables import INTERNAL
 from shoal.spark.options import SourceOptions
 from shoal.spark.ranges import OffsetRange
+from shoal.spark.read_tally import ReadTally
 from shoal.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__shoal_sink")
-"""Topics no pattern means; by name they can be read."""
 
 
 class Stock(Protocol):
@@ -28,30 +26,50 @@ class Stock(Protocol):
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions the options ask for, as they are now, sorted."""
+        ...
 
     def earliest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each."""
+        ...
 
     def latest(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermark of each."""
+        """Where what can be read now ends: the high watermark of each, or with read_committed the
+        first record of its oldest open transaction."""
+        ...
+
+    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the records that are there end. A range that ends before can be read, if not now:
+        what is missing behind is lost."""
+        ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time; ``None`` where no record is that young."""
+        ...
 
     def bytes_per_record(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         """An estimate, for byte limits; partitions it cannot say anything of are left out."""
+        ...
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """The ranges, cut where another task can begin at no cost."""
+        ...
 
     def read(
-        self, ranges: Sequence[OffsetRange], columns: Sequence[str], *, fail_on_data_loss: bool
+        self,
+        ranges: Sequence[OffsetRange],
+        columns: Sequence[str],
+        *,
+        fail_on_data_loss: bool,
+        tally: ReadTally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The records of the ranges, exactly, with these columns in this order.
+
+        ``tally`` counts what is fetched for them.
 
         Raises:
             DataLossError: a range is not wholly there any more.
         """
+        ...
 
 
 def chosen(options: SourceOptions, present: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -71,6 +89,7 @@ def chosen(options: SourceOptions, present: Iterable[TopicPartition]) -> list[To
         if absent:
             raise ConfigError(f"topic {absent[0]!r} does not exist; create it first")
         return sorted(tp for tp in found if tp.topic in options.topics)
+    # Internal topics are read by name, and meant by no pattern.
     pattern = re.compile(options.pattern or "")
     return sorted(tp for tp in found if tp.topic not in INTERNAL and pattern.fullmatch(tp.topic))
 
@@ -80,12 +99,15 @@ class GroupOffsets(Protocol):
 
     def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """What the group has committed; partitions without a commit are left out."""
+        ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit without being a member."""
+        ...
 
     def live_members(self) -> int:
         """How many members the group has at the moment."""
+        ...
 
 
 class DataLossError(ShoalError):
@@ -103,7 +125,7 @@ class LiveGroupError(ShoalError):
 
     def __init__(self, group_id: str, members: int) -> None:
         super().__init__(
-            f"group {group_id!r} has {members} live member(s), and only they may commit: stop "
-            "them, choose another groupId, or set option allowLiveGroup=true to run uncommitted "
-            "until they are gone"
+            f"group {group_id!r} has {counted(members, 'live member')}, and only members may "
+            "commit: stop them, choose another groupId, or set option allowLiveGroup=true to run "
+            "uncommitted until they are gone"
         )
