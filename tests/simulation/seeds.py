@@ -16,4 +16,17 @@ FOUND = {
     532: "prepared and never joined: test_a_leader_with_a_pattern_joins_even_if_its_reason_is_gone",
     557: "a wakeup in on_partitions_lost: test_a_wakeup_while_partitions_are_lost",
     560: "a wakeup, then thrown out: test_an_interrupted_revocation_becomes_a_loss",
+    77700169: "the watcher refused a topic on its way out: test_a_topic_deleted_since_the_join_is",
 }
+
+FOUND_IN_CONSUMER_GROUPS = {
+    7: "a clock set back stopped a group: test_a_clock_that_was_set_back_does_not_keep_a_group",
+    42: "STABLE -> ACKNOWLEDGING: test_a_target_taken_back_while_callbacks_run_is_reached",
+    50: "answered with epoch 0: test_a_group_that_never_had_a_generation_is_converted_to_an_epoch",
+    105: "a partition nobody owned: test_partitions_a_classic_leader_had_not_heard_of_are_assigned",
+    137: "the same: test_what_a_member_leaves_to_classic_ones_alone_is_theirs_though_nothing",
+    10910: "two owners: test_what_a_running_callback_gives_to_the_user_is_claimed_when",
+    10977: "the same, after a failover",
+    10198: "the watcher believed an epoch that could not be written (no test but this seed)",
+}
+"""Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``."""

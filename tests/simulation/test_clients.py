@@ -25,13 +25,13 @@ from typing import Any, Self
 import pytest
 
 from shoal.errors import RebalanceListenerError, WakeupError
-from shoal.testing import simulate as command
-from shoal.testing import swarm
-from shoal.testing.client_simulator import ClientSimulation, scenario, simulate_clients
-from shoal.testing.invariants import Violation
-from shoal.testing.simulated_client import SimulatedClient
-from shoal.testing.simulator import Report
-from shoal.testing.swarm import FaultKind
+from shoal.testing.simulation import __main__ as command
+from shoal.testing.simulation import swarm
+from shoal.testing.simulation.client_simulator import ClientSimulation, scenario, simulate_clients
+from shoal.testing.simulation.invariants import Violation
+from shoal.testing.simulation.simulated_client import SimulatedClient
+from shoal.testing.simulation.simulator import Report
+from shoal.testing.simulation.swarm import FaultKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 40
@@ -70,7 +70,7 @@ def test_whole_clients_break_no_invariant() -> None:
 @pytest.mark.slow
 def test_a_run_with_clients_is_the_same_under_every_hash_seed() -> None:
     script = "import logging; logging.disable(logging.CRITICAL)\n"
-    script += "from shoal.testing.client_simulator import *; r = Report()\n"
+    script += "from shoal.testing.simulation.client_simulator import *; r = Report()\n"
     script += "for seed in range(6): r.add(simulate_clients(seed))\nprint(r.events, r.trace)"
     answers = {
         subprocess.run(

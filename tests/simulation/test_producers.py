@@ -23,26 +23,26 @@ from typing import Any
 
 import pytest
 
-from shoal.client.accumulator import ProducerBatch
-from shoal.client.sending import Sender
+from shoal.client.producer_batch import ProducerBatch
+from shoal.client.sender import Sender
 from shoal.errors import RetriableError
-from shoal.testing import simulate as command
-from shoal.testing.invariants import Violation
-from shoal.testing.producer_invariants import Deliveries, Promise, value_of
-from shoal.testing.producer_simulator import ProducerSimulation, simulate_producers
-from shoal.testing.producer_swarm import (
+from shoal.testing.simulation import __main__ as command
+from shoal.testing.simulation.invariants import Violation
+from shoal.testing.simulation.producer_invariants import Deliveries, Promise, value_of
+from shoal.testing.simulation.producer_simulator import ProducerSimulation, simulate_producers
+from shoal.testing.simulation.producer_swarm import (
     PlannedFault,
-    ProducerSettings,
     SendFault,
     SendScenario,
+    SimulatedProducerSettings,
     send_faults,
     send_scenario,
 )
-from shoal.testing.simulator import Report
+from shoal.testing.simulation.simulator import Report
 from shoal.types import TopicPartition
-from tests.simulation.mutation import CI_PRODUCER_SEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
+CI_PRODUCER_SEEDS = 60
 CHUNK = 20
 
 
@@ -81,7 +81,7 @@ def test_producers_break_no_promise() -> None:
 @pytest.mark.slow
 def test_a_run_with_producers_is_the_same_under_every_hash_seed() -> None:
     script = "import logging; logging.disable(logging.CRITICAL)\n"
-    script += "from shoal.testing.producer_simulator import *; r = Report()\n"
+    script += "from shoal.testing.simulation.producer_simulator import *; r = Report()\n"
     script += "for seed in range(6): r.add(simulate_producers(seed))\nprint(r.events, r.trace)"
     answers = {
         subprocess.run(
@@ -130,7 +130,7 @@ def test_faults_come_in_order_and_from_the_seed_alone() -> None:
 
 
 def calm_world(*, acks: str = "all") -> SendScenario:
-    settings = ProducerSettings(
+    settings = SimulatedProducerSettings(
         acks=acks,
         max_in_flight=5,
         linger_ms=0,

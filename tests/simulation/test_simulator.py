@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.testing import simulate as command
-from shoal.testing import swarm
-from shoal.testing.invariants import Violation
-from shoal.testing.shrinking import failure_of, kind_of, shrink
-from shoal.testing.simulator import Report, Simulation, repeat_command, simulate
-from shoal.testing.swarm import FaultKind
+from shoal.testing.simulation import __main__ as command
+from shoal.testing.simulation import swarm
+from shoal.testing.simulation.invariants import Violation
+from shoal.testing.simulation.shrinking import failure_of, kind_of, shrink
+from shoal.testing.simulation.simulator import Report, Simulation, repeat_command, simulate
+from shoal.testing.simulation.swarm import FaultKind
 from tests.simulation.seeds import FOUND
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_a_seed_that_found_a_bug_finds_it_no_more(seed: int) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_the_same_under_every_hash_seed() -> None:
-    script = "from shoal.testing.simulator import *; r = Report()\n"
+    script = "from shoal.testing.simulation.simulator import *; r = Report()\n"
     script += "for seed in range(8): r.add(simulate(seed))\nprint(r.events, r.trace)"
     answers = {
         subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.group.journal import (
+from shoal.group.coordinator.journal import (
     GroupRecord,
     GroupTombstone,
     JournalRecord,
@@ -14,7 +14,7 @@ from shoal.group.journal import (
     OffsetTombstone,
     TransactionMarker,
 )
-from shoal.testing.simulated_journal import SimulatedJournal, key_of
+from shoal.testing.simulation.simulated_journal import SimulatedJournal, key_of
 
 
 def commit(partition: int, offset: int) -> OffsetRecord:

@@ -6,12 +6,13 @@ import doctest
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.testing import clock as clock_module
-from shoal.testing.clock import VirtualClock
-from shoal.testing.network import Connection, Network
+from shoal.testing.simulation import clock as clock_module
+from shoal.testing.simulation.clock import VirtualClock
+from shoal.testing.simulation.network import Network, SimulatedConnection
 
 
 def test_the_example_in_the_docstring_is_true() -> None:
@@ -38,6 +39,39 @@ def test_what_is_past_happens_now() -> None:
     assert clock.now_ms == 100
 
 
+def test_what_is_put_for_this_very_moment_still_happens_in_it_after_what_was_put_before() -> None:
+    clock = VirtualClock()
+    happened: list[str] = []
+
+    def first(_: None) -> None:
+        happened.append("first")
+        clock.at(10, happened.append, "put meanwhile")
+        clock.at(5, happened.append, "put for the past")
+
+    clock.at(10, first)
+    clock.at(10, happened.append, "second")
+    assert clock.run_until(11) == 4
+    assert happened == ["first", "second", "put meanwhile", "put for the past"]
+
+
+def test_an_action_that_raises_is_not_done_again_and_the_others_stay() -> None:
+    clock = VirtualClock()
+    happened: list[str] = []
+
+    def fail(_: None) -> None:
+        happened.append("failed")
+        raise RuntimeError
+
+    clock.at(10, happened.append, "before")
+    clock.at(10, fail)
+    clock.at(10, happened.append, "after")
+    with pytest.raises(RuntimeError):
+        clock.run_until(20)
+    assert (len(clock), clock.now_ms, clock.next_ms) == (1, 10, 10)
+    assert clock.run_until(20) == 1
+    assert happened == ["before", "failed", "after"]
+
+
 class Peer:
     """Both ends: keeps what it hears."""
 
@@ -45,17 +79,17 @@ class Peer:
         self.heard: list[Any] = []
         self.losses = 0
 
-    def answered(self, connection: Connection, message: Any) -> None:
+    def answered(self, connection: SimulatedConnection, message: Any) -> None:
         self.heard.append(message)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: SimulatedConnection) -> None:
         self.losses += 1
 
-    def asked(self, connection: Connection, message: Any) -> None:
+    def asked(self, connection: SimulatedConnection, message: Any) -> None:
         self.heard.append(message)
 
 
-def connect(delay_ms: int = 100) -> tuple[VirtualClock, Network, Peer, Peer, Connection]:
+def connect(delay_ms: int = 100) -> tuple[VirtualClock, Network, Peer, Peer, SimulatedConnection]:
     clock = VirtualClock()
     network = Network(clock, Random(1), delay_ms_max=delay_ms)
     client, server = Peer(), Peer()

@@ -20,17 +20,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from shoal.access.rules import Acl
 from shoal.broker.broker import Broker as LiveBroker
-from shoal.broker.config import BrokerConfig, Listener
+from shoal.broker.config import AuthorizationSettings, BrokerConfig, Listener, MetricsSettings
+from shoal.broker.handlers import SERVED
 from shoal.errors import ErrorCode, did_you_mean
 from shoal.testing.faults import ANY, Fault, FaultPlan
+from shoal.wire.apis.registry import API
 
 T = TypeVar("T")
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a file system in memory; removed on close)
 _PATIENCE_SECONDS = 30.0
 
 
-class Broker:
+class Broker:  # as users say it; the running one is broker.broker.Broker, called LiveBroker here
     """A broker for tests. Start it with ``with``, or with ``start`` and ``stop``.
 
     Args:
@@ -40,6 +43,17 @@ class Broker:
         config: everything else; listeners, directory and durability given above win.
         listeners: more than one address, TLS, SASL.
         users: names and passwords for listeners with SASL.
+        dead_connection_grace: seconds after which a member whose connection broke is taken for
+            dead. Off: Kafka waits until the session ends, and a test that relies on less fails
+            there.
+        assignors: assignors of your own for groups of the consumer protocol, beside ``uniform`` and
+            ``range``: functions or classes of an importable module, or "NAME=module:attribute".
+        metrics: whether it has a port for Prometheus, see ``metrics_url``.
+        acls: access rules, in force from the start. With them, and with an empty list, only what a
+            rule allows is allowed, except to ``User:admin`` and the super users of ``config``::
+
+                rule = Acl(ResourceType.TOPIC, "orders", "User:ann", Operation.READ)
+                Broker(users={"admin": "…", "ann": "…"}, listeners=…, acls=[rule])
     """
 
     def __init__(
@@ -51,6 +65,10 @@ class Broker:
         config: BrokerConfig | None = None,
         listeners: tuple[Listener, ...] | None = None,
         users: dict[str, str] | None = None,
+        acls: Iterable[Acl] | None = None,
+        dead_connection_grace: float = 0.0,
+        assignors: Iterable[object] = (),
+        metrics: bool = False,
     ) -> None:
         self._topics = topics if isinstance(topics, dict) else dict.fromkeys(topics, 1)
         self._users = dict(users or {})
@@ -60,6 +78,24 @@ class Broker:
             listeners=listeners or (Listener(port=0),),
             durability=durability,
         )
+        if metrics:
+            port = (self._config.metrics or MetricsSettings())._replace(address="127.0.0.1:0")
+            self._config = self._config._replace(metrics=port)
+        if dead_connection_grace:
+            grace_ms = int(dead_connection_grace * 1_000)
+            groups = self._config.groups._replace(dead_connection_grace_ms=grace_ms)
+            self._config = self._config._replace(groups=groups)
+        if paths := tuple(map(_path_of, assignors)):
+            groups = self._config.groups
+            groups = groups._replace(consumer_assignors=(*groups.consumer_assignors, *paths))
+            self._config = self._config._replace(groups=groups)
+        self._acls = tuple(acls or ())
+        if acls is not None:
+            settings = self._config.authorization or AuthorizationSettings()
+            named = dict.fromkeys((*settings.super_users, "User:admin"))
+            self._config = self._config._replace(
+                authorization=settings._replace(super_users=tuple(named))
+            )
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._live: LiveBroker | None = None
@@ -69,7 +105,12 @@ class Broker:
     # --- life -----------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Serve. Returns when clients can connect."""
+        """Serve. Returns when clients can connect.
+
+        Raises:
+            ConfigError: the configuration is refused.
+            ShoalError, OSError: the log or a port cannot be had, or a topic cannot be made.
+        """
         assert self._live is None, "the broker is running"
         is_first = self._directory is None
         if self._directory is None:
@@ -80,11 +121,12 @@ class Broker:
 
         def serve() -> None:
             loop = asyncio.new_event_loop()
-            live = LiveBroker(config)
-            live.shift_clock_ms(self._shift_ms)
             try:
+                live = LiveBroker(config)
+                live.shift_clock_ms(self._shift_ms)
                 if is_first:
                     live.set_users(self._users)
+                    live.set_acls(self._acls)
                 loop.run_until_complete(live.start())
             except BaseException as error:  # noqa: BLE001  (raised again in the caller)
                 failure.append(error)
@@ -103,6 +145,10 @@ class Broker:
         self._thread.start()
         ready.wait()
         if failure:
+            self._thread.join(_PATIENCE_SECONDS)
+            self._thread = None
+            if is_first:
+                self._undo_first_start()
             raise failure[0]
         # The same port after a restart: clients come back to where they were.
         live = self.live
@@ -114,10 +160,18 @@ class Broker:
         )
         if is_first:
             # Later it has what was made of it.
-            for name, partitions in self._topics.items():
-                if name not in live.catalogue:
-                    self.create_topic(name, partitions)
+            try:
+                for name, partitions in self._topics.items():
+                    if name not in live.catalogue:
+                        self.create_topic(name, partitions)
+            except BaseException:
+                self._undo_first_start()  # nobody else can: the ``with`` block is not entered
+                raise
         return self
+
+    def _undo_first_start(self) -> None:
+        self.close()
+        self._directory = None
 
     def stop(self) -> None:
         """Stop cleanly. The data stays until ``close`` or the end of the ``with`` block."""
@@ -184,6 +238,13 @@ class Broker:
         port = self.live.listeners[0].port
         assert isinstance(port, int)
         return port
+
+    @property
+    def metrics_url(self) -> str:
+        """Where its metrics are, if it was made with ``metrics=True``."""
+        port = self.live.metrics
+        assert port is not None, "the broker was made without metrics"
+        return f"http://{port.address}/metrics"
 
     @property
     def data_dir(self) -> Path:
@@ -281,14 +342,24 @@ def _memory_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="shoal-", dir=where))
 
 
+def _path_of(assignor: object) -> str:
+    """Where another process finds it."""
+    if isinstance(assignor, str):
+        return assignor
+    module = getattr(assignor, "__module__", "__main__")
+    name = str(getattr(assignor, "__qualname__", ""))
+    if module == "__main__" or not name or "<" in name:
+        raise ValueError(
+            f"{assignor!r} cannot be found by another process: put it at the top of a module"
+        )
+    return f"{module}:{name}"
+
+
 def _api_name(name: str) -> str:
     """Kafka's name of an API, written in any case: ``join_group`` is JoinGroup."""
-    from shoal.broker.handlers import SUPPORTED
-    from shoal.wire.apis.registry import API
-
     if name == ANY:
         return ANY
-    known = {API[key].name.lower(): API[key].name for key in SUPPORTED}
+    known = {API[key].name.lower(): API[key].name for key in SERVED}
     wanted = re.sub(r"[^a-z]", "", name.lower())
     if wanted not in known:
         raise ValueError(f"unknown API {name!r}{did_you_mean(name, list(known.values()))}")

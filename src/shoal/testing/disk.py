@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shoal.errors import DataDirectoryInUseError
-from shoal.log.disk import Buffer, Entry
+from shoal.log.disk import Buffer, DirectoryEntry
 
 SECTOR: Final = 512
 
@@ -204,14 +204,14 @@ class SimDisk:
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         return SimFile(self, path, node, write=write)
 
-    def list(self, path: str = "") -> list[Entry]:
+    def list(self, path: str = "") -> list[DirectoryEntry]:
         self.called("list", path)
         directory = self._find(path)
         if not isinstance(directory, _Directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return [_entry(name, node) for name, node in sorted(directory.names.items())]
 
-    def stat(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> DirectoryEntry | None:
         node = self._find(path)
         return None if node is None else _entry(path.rpartition("/")[2], node)
 
@@ -327,10 +327,10 @@ class SimDisk:
             self.used_bytes += len(content)
 
 
-def _entry(name: str, node: _Node) -> Entry:
+def _entry(name: str, node: _Node) -> DirectoryEntry:
     if isinstance(node, _Directory):
-        return Entry(name, "directory", 0, 0)
-    return Entry(name, "file", len(node.content), node.modified_ms)
+        return DirectoryEntry(name, "directory", 0, 0)
+    return DirectoryEntry(name, "file", len(node.content), node.modified_ms)
 
 
 def _walk(directory: _Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
@@ -346,7 +346,7 @@ def _walk(directory: _Directory, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 
 @dataclass(slots=True)
-class Fault:
+class DiskFault:
     """Fail calls of a kind from the ``nth`` on (once, or ``forever``).
 
     ``short_bytes`` makes a write take only that many bytes, without an exception.
@@ -362,7 +362,7 @@ class Fault:
 class FailingDisk(SimDisk):
     """A disk on which one call fails. ``hits`` says how often it did."""
 
-    def __init__(self, fault: Fault | None = None, *, capacity_bytes: int = 1 << 50) -> None:
+    def __init__(self, fault: DiskFault | None = None, *, capacity_bytes: int = 1 << 50) -> None:
         super().__init__(capacity_bytes=capacity_bytes)
         self.fault = fault
         self.hits = 0

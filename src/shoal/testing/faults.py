@@ -76,7 +76,7 @@ class FaultPlan:
             self._call_later(fault.delay_seconds, self._resume, call, kept)
         else:
             assert fault.error is not None
-            request = served.request.decode(frame, call.api_version)
+            request, _ = served.request.decode_prefix(frame, call.api_version)
             call.reply(served.refuse(request, fault.error, call.api_version))
         return True
 
