@@ -37,6 +37,34 @@ def test_compare_prints_a_table_and_a_picture() -> None:
     assert "stopped" in shown
 
 
+def test_compare_shows_the_digits_that_run_shows() -> None:
+    from shoal.lab import built_in, run_scenario
+
+    metrics = run_scenario(built_in("member-joins"), "watchers").metrics
+    compared = lab("compare", "member-joins", "-s", "watchers", "--no-picture")
+    ran = lab("run", "member-joins", "-s", "watchers")
+    exact = f"{metrics.stopped_partition_s:.2f}"
+    assert f" {exact}" in next(line for line in compared.splitlines() if "stopped (" in line)
+    assert f" {exact}" in next(line for line in ran.splitlines() if "stopped partition s" in line)
+
+
+def test_no_word_is_broken_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = Console.__init__
+
+    def at_80_columns(console: Console, **named: object) -> None:
+        narrow(console, **{**named, "width": 80})  # type: ignore[arg-type]  # passed on as given
+
+    monkeypatch.setattr(Console, "__init__", at_80_columns)
+    shown = lab("compare", "member-crashes", "-s", "watchers", "-s", "central", "-s", "eager",
+                "-s", "cooperative", "-s", "incremental")  # fmt: skip
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    words = set(shown.replace(",", " ").split())
+    assert {"watchers", "cooperative", "incremental", "notifications", "partitions"} <= words
+
+
 @pytest.mark.slow
 def test_compare_as_json_has_every_number_and_repeats_itself() -> None:
     first = json.loads(lab("compare", "member-leaves", "--json", "--seed", "5"))
@@ -51,6 +79,14 @@ def test_run_shows_one_scheme_with_its_messages() -> None:
     assert "JoinGroup" in shown
     entry = json.loads(lab("run", "member-joins", "-s", "eager", "--json", "--messages"))
     assert {"spans", "marks", "messages"} <= entry.keys()
+
+
+def test_explain_tells_each_scheme_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = lab("explain", "broker-dies", "-s", "watchers", "-s", "eager")
+    assert "broker-dies: One of three brokers dies" in shown
+    assert "/brokers/ids has changed" in " ".join(shown.split())
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 @pytest.mark.parametrize("kind", ["timeline", "messages"])

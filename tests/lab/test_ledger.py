@@ -23,7 +23,7 @@ class Clock:
 
 def ledger() -> tuple[Ledger, Trace, Clock]:
     clock = Clock()
-    trace = Trace("scheme", "scenario", 1, 0, 1_000, "coordinator")
+    trace = Trace("scheme", "scenario", 1, 0, 1_000, ("coordinator",))
     made = Ledger(trace, clock)
     made.exists(TP)
     return made, trace, clock

@@ -10,14 +10,14 @@ import pytest
 
 from shoal.assign.range import RangeAssignor
 from shoal.assign.sticky import CooperativeStickyAssignor
-from shoal.group.coordinator import Coordinator
-from shoal.group.member import Member
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.member.classic_member import ClassicMember
 from shoal.lab import BUILT_IN, SCHEMES, Act, Event, Run, Scenario, built_in, run_scenario
 from shoal.lab.classic import ClassicScheme, describe
 from shoal.lab.running import spec_of
 from shoal.lab.trace import Holding
 from shoal.lab.world import World
-from shoal.testing.simulated_engine import SimulatedEngine
+from shoal.testing.simulation.simulated_engine import SimulatedEngine
 
 SMALL = [name for name in BUILT_IN if name != "large"]
 FENCING = ("central", "eager", "cooperative", "incremental")
@@ -137,10 +137,10 @@ def test_claims_on_what_somebody_still_owns_conflict_and_are_made_again() -> Non
 
 
 def test_who_conflicts_too_often_gives_up_until_something_changes() -> None:
-    timing = replace(built_in("member-joins").timing, registry_session_timeout_ms=20_000)
+    registry = replace(built_in("member-joins").registry, session_timeout_ms=20_000)
     late = Event(9_500, Act.PAUSE, "m3", for_ms=15_000)
     scenario = replace(
-        built_in("member-joins"), events=(late, Event(10_000, Act.JOIN)), timing=timing
+        built_in("member-joins"), events=(late, Event(10_000, Act.JOIN)), registry=registry
     )
     marks = {(mark.member, mark.what) for mark in run_scenario(scenario, "watchers").trace.marks}
     assert ("m4", "gives up") in marks
@@ -232,13 +232,13 @@ def test_a_record_in_hand_is_lost_if_a_timer_commits_it_and_its_process_dies() -
 
 def test_eager_and_cooperative_are_the_real_coordinator_and_members() -> None:
     scenario = built_in("member-joins")
-    world = World(scenario, "cooperative", "coordinator", describe)
+    world = World(scenario, "cooperative", ("coordinator",), describe)
     scheme = spec_of("cooperative").make(world)
     assert isinstance(scheme, ClassicScheme)
     consumer = scheme.start("m1", ("orders",), None)
     world.clock.run_until(scenario.warmup_ms)
     assert type(scheme.cluster.coordinator) is Coordinator
-    assert type(consumer.member) is Member
+    assert type(consumer.member) is ClassicMember
     assert isinstance(consumer.engine, SimulatedEngine)
     assert consumer.member.owned == tuple(consumer.reader.positions)
     group = scheme.cluster.coordinator.group("lab")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from shoal.lab.built_in import BUILT_IN, built_in
 from shoal.lab.metrics import Metrics
 from shoal.lab.running import SCHEMES, Run, compare, run_scenario
-from shoal.lab.scenario import Act, Event, Scenario, Timing, Work
+from shoal.lab.scenario import Act, Event, RegistrySettings, Scenario, Timing, Work
 from shoal.lab.scenario_file import load, parse
 from shoal.lab.trace import Trace
 
@@ -21,6 +21,7 @@ __all__ = [
     "Act",
     "Event",
     "Metrics",
+    "RegistrySettings",
     "Run",
     "Scenario",
     "Timing",

@@ -7,33 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal.drawing import Canvas
 from shoal.lab import growth
 from shoal.lab.built_in import built_in
 from shoal.lab.message_chart import draw_messages
-from shoal.lab.running import compare, run_scenario
+from shoal.lab.running import SCHEMES, compare, run_scenario
 from shoal.lab.timeline import draw_timeline
 
-TIMELINES: Final[dict[str, int]] = {
-    "member-joins": 1,
-    "member-crashes": 1,
-    "member-stalls": 1,
-    "slow-member": 1,
-    "network-cut": 3,
-    "rolling-restart": 1,
-    "rolling-restart-static": 1,
+
+class Timeline(NamedTuple):
+    """A scenario in the docs."""
+
+    seed: int = 1
+    schemes: tuple[str, ...] = tuple(SCHEMES)
+
+
+TIMELINES: Final[dict[str, Timeline]] = {
+    "member-joins": Timeline(),
+    "member-crashes": Timeline(),
+    "member-stalls": Timeline(),
+    "slow-member": Timeline(),
+    "network-cut": Timeline(3),
+    "split-brain": Timeline(4, ("watchers",)),
+    "split-brain-synced": Timeline(4, ("watchers",)),
+    "registry-split": Timeline(3, ("watchers", "central")),
+    "coordinator-cut": Timeline(1, ("central", "eager")),
+    "broker-dies": Timeline(),
+    "rolling-restart": Timeline(),
+    "rolling-restart-static": Timeline(),
 }
-"""Scenario → seed."""
 
 
 def pictures() -> Iterator[tuple[str, Canvas]]:
     """Name and picture, one after the other."""
-    for name, seed in TIMELINES.items():
-        yield f"lab-{name}", draw_timeline(compare(built_in(name), seed=seed))
+    for name, (seed, schemes) in TIMELINES.items():
+        yield f"lab-{name}", draw_timeline(compare(built_in(name), schemes, seed=seed))
     join = built_in("member-joins")
-    for scheme in ("eager", "cooperative"):
+    for scheme in ("central", "eager", "cooperative", "incremental"):
         yield f"lab-messages-{scheme}", draw_messages(run_scenario(join, scheme))
     yield "lab-growth", growth.draw_growth(growth.over_members(), growth.over_partitions())
 

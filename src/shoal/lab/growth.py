@@ -17,8 +17,8 @@ from shoal.lab.scenario import Act, Event, Scenario, Work
 MEMBERS: Final = (2, 5, 10, 20, 50, 100, 200, 500)
 PARTITIONS: Final = (20, 50, 100, 200, 500, 1_000)
 _MEMBERS_FIXED: Final = 20
-_WINDOW_MS: Final = 15_000
-"""A multiple of the heartbeat and commit intervals."""
+_WINDOW_MS: Final = 30_000
+"""A multiple of the intervals of heartbeats, pings and commits."""
 _WARMUP_MS: Final = 60_000
 
 

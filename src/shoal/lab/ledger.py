@@ -27,12 +27,13 @@ class Ledger:
         self._readers: dict[TopicPartition, dict[str, None]] = {}
         self._idle: set[str] = set()
         self._fenced: set[str] = set()
+        self._leaderless: set[TopicPartition] = set()
         self._gaps: dict[TopicPartition, int] = {}
         self._doubles: dict[TopicPartition, tuple[int, tuple[str, ...]]] = {}
         self._last_owner: dict[TopicPartition, str] = {}
 
-    def mark(self, member: str | None, what: str) -> None:
-        self._trace.marks.append(Mark(self._now(), member, what))
+    def mark(self, member: str | None, what: str, why: str = "") -> None:
+        self._trace.marks.append(Mark(self._now(), member, what, why))
 
     def exists(self, tp: TopicPartition) -> None:
         """The group wants this partition from now on."""
@@ -55,7 +56,7 @@ class Ledger:
         if giver != member:
             self._trace.moves.append(Move(self._now(), tp, giver, member))
         self._last_owner[tp] = member
-        if self._holding(member) is Holding.READING:
+        if self._holding(member, tp) is Holding.READING:
             self._add_reader(tp, member)
 
     def release(self, member: str, partitions: Iterable[TopicPartition]) -> None:
@@ -85,21 +86,38 @@ class Ledger:
             self._close_span(member, tp, since_ms)
             held[tp] = self._now()
         (flags.add if value else flags.discard)(member)
-        reads = self._holding(member) is Holding.READING
         for tp in held:
-            (self._add_reader if reads else self._drop_reader)(tp, member)
+            self._count_reader(tp, member)
 
-    def _holding(self, member: str) -> Holding:
+    def set_leaderless(self, tp: TopicPartition, *, is_leaderless: bool) -> None:
+        """No broker can be read from, whoever holds the partition."""
+        if (tp in self._leaderless) == is_leaderless:
+            return
+        holders = [(member, held) for member, held in self._held.items() if tp in held]
+        for member, held in holders:
+            self._close_span(member, tp, held[tp])
+            held[tp] = self._now()
+        (self._leaderless.add if is_leaderless else self._leaderless.discard)(tp)
+        for member, _ in holders:
+            self._count_reader(tp, member)
+
+    def _holding(self, member: str, tp: TopicPartition) -> Holding:
         if member in self._fenced:
             return Holding.FENCED
-        return Holding.IDLE if member in self._idle else Holding.READING
+        if member in self._idle:
+            return Holding.IDLE
+        return Holding.LEADERLESS if tp in self._leaderless else Holding.READING
+
+    def _count_reader(self, tp: TopicPartition, member: str) -> None:
+        reads = self._holding(member, tp) is Holding.READING
+        (self._add_reader if reads else self._drop_reader)(tp, member)
 
     # --- what follows from it ------------------------------------------------------------------
 
     def _close_span(self, member: str, tp: TopicPartition, since_ms: int) -> None:
         now_ms = self._now()
         if now_ms > since_ms:
-            self._trace.spans.append(Span(member, tp, since_ms, now_ms, self._holding(member)))
+            self._trace.spans.append(Span(member, tp, since_ms, now_ms, self._holding(member, tp)))
 
     def _add_reader(self, tp: TopicPartition, member: str) -> None:
         readers = self._readers[tp]

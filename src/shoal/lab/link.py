@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from shoal.lab.world import World
-from shoal.testing.network import Connection
+from shoal.testing.simulation.network import SimulatedConnection
 
 _RETRY_MS: Final = 500
 
@@ -20,7 +20,7 @@ class Coordinating(Protocol):
 
     is_up: bool
 
-    def asked(self, connection: Connection, message: Any) -> None: ...
+    def asked(self, connection: SimulatedConnection, message: Any) -> None: ...
 
 
 class Link:
@@ -44,7 +44,7 @@ class Link:
         self.is_alive = True
         self.paused_until_ms = 0
         self._cut_until_ms = 0
-        self._connection: Connection | None = None
+        self._connection: SimulatedConnection | None = None
         self._clock.after(0, self._connect)
 
     def is_held_up(self, action: Callable[[Any], None], argument: Any = None) -> bool:
@@ -70,17 +70,17 @@ class Link:
         self._connection = self._network.connect(self, self._server)
         self._on_connected()
 
-    def answered(self, connection: Connection, message: Any) -> None:
+    def answered(self, connection: SimulatedConnection, message: Any) -> None:
         self._answered((connection, message))
 
-    def _answered(self, answer: tuple[Connection, Any]) -> None:
+    def _answered(self, answer: tuple[SimulatedConnection, Any]) -> None:
         if not self.is_held_up(self._answered, answer) and answer[0] is self._connection:
             self._on_message(answer[1])
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: SimulatedConnection) -> None:
         self._disconnected(connection)
 
-    def _disconnected(self, connection: Connection) -> None:
+    def _disconnected(self, connection: SimulatedConnection) -> None:
         if not self.is_held_up(self._disconnected, connection) and connection is self._connection:
             self._connection = None
             self._connect(None)

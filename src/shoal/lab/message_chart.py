@@ -15,13 +15,19 @@ from typing import Final
 from shoal.drawing import FAINT, PAPER, Canvas, color_of
 from shoal.errors import ConfigError
 from shoal.lab.running import Run
-from shoal.lab.trace import Message
+from shoal.lab.trace import SentMessage
 
 PHASES: Final = {
     "FindCoordinator": ("1 find coordinator", color_of(3)),
     "JoinGroup": ("2 join group", color_of(0)),
     "SyncGroup": ("3 sync group", color_of(2)),
     "Heartbeat": ("4 heartbeat", color_of(5)),
+    # Scheme 2 has other ones.
+    "Create": ("1 register", color_of(3)),
+    "Changed": ("2 the watch fires", color_of(0)),
+    "Stop": ("3 stop", color_of(5)),
+    "Stopped": ("3 stop", color_of(5)),
+    "Start": ("4 start", color_of(2)),
 }
 _OTHER: Final = "#999999"
 _MESSAGES_MAX: Final = 120
@@ -38,8 +44,9 @@ def draw_messages(run: Run, members: Sequence[str] = (), *, length_ms: int = 0) 
     trace = run.trace
     begin_ms = trace.events[0][0] if trace.events else trace.begin_ms
     shown = [m for m in trace.messages if m.sent_ms >= begin_ms and _is_group(m)]
-    names = list(members) or _speakers(shown, trace.authority)
-    shown = [m for m in shown if {m.sender, m.receiver} & set(names)]
+    names = list(members) or _speakers(shown, trace.authorities)
+    lanes = {*names, *trace.authorities}
+    shown = [m for m in shown if {m.sender, m.receiver} <= lanes]
     end_ms = begin_ms + length_ms if length_ms else _end_of_rebalance(shown)
     shown = [m for m in shown if m.sent_ms <= end_ms][:_MESSAGES_MAX]
     if not shown:
@@ -47,22 +54,24 @@ def draw_messages(run: Run, members: Sequence[str] = (), *, length_ms: int = 0) 
     return _draw(run, names, sorted(shown, key=lambda m: (m.sent_ms, m.arrives_ms)))
 
 
-def _is_group(message: Message) -> bool:
-    return not message.what.startswith(("Offset", "Ping"))
+def _is_group(message: SentMessage) -> bool:
+    return not message.what.startswith(("Offset", "Ping", "Connect"))
 
 
-def _speakers(messages: Sequence[Message], authority: str) -> list[str]:
+def _speakers(messages: Sequence[SentMessage], authorities: Sequence[str]) -> list[str]:
     """The first few who say something else than that they are there."""
     found: dict[str, None] = {}
     for message in messages:
-        if message.sender != authority and not message.what.startswith("Heartbeat"):
+        if message.sender not in authorities and not message.what.startswith("Heartbeat"):
             found.setdefault(message.sender)
     return sorted(found, key=lambda name: (len(name), name))[:4]
 
 
-def _end_of_rebalance(messages: Sequence[Message]) -> int:
-    """Until everybody has had a heartbeat after the last join or sync."""
-    busy = [m.arrives_ms for m in messages if m.what.startswith(("JoinGroup", "SyncGroup"))]
+def _end_of_rebalance(messages: Sequence[SentMessage]) -> int:
+    """Until everybody has had a heartbeat after the last join or sync, or was told to start."""
+    busy = [
+        m.arrives_ms for m in messages if m.what.startswith(("JoinGroup", "SyncGroup", "Start"))
+    ]
     if not busy:
         return messages[min(len(messages), 40) - 1].sent_ms if messages else 0
     # A second rebalance much later is another story.
@@ -75,9 +84,9 @@ def _end_of_rebalance(messages: Sequence[Message]) -> int:
     return beats[min(len(beats), 4) - 1] if beats else last_ms
 
 
-def _draw(run: Run, names: Sequence[str], messages: Sequence[Message]) -> Canvas:
+def _draw(run: Run, names: Sequence[str], messages: Sequence[SentMessage]) -> Canvas:
     half = len(names) // 2
-    columns = [*names[:half], run.trace.authority, *names[half:]]
+    columns = [*names[:half], *run.trace.authorities, *names[half:]]
     xs = {name: 150 + index * _LANE for index, name in enumerate(columns)}
     ys = _rows(messages)
     bottom = max(ys.values()) + 24
@@ -98,14 +107,15 @@ def _draw(run: Run, names: Sequence[str], messages: Sequence[Message]) -> Canvas
     for message in known:
         _words(canvas, message, xs, ys)
     x = 24.0
-    for words, color in PHASES.values():
+    used = {PHASES[kind]: None for kind in PHASES if any(_kind(m) == kind for m in messages)}
+    for words, color in sorted(used):
         canvas.rectangle(x, bottom + 10, 14, 10, color)
         canvas.text(x + 19, bottom + 19, words, size=11)
         x += 40 + 7 * len(words)
     return canvas
 
 
-def _rows(messages: Sequence[Message]) -> dict[int, float]:
+def _rows(messages: Sequence[SentMessage]) -> dict[int, float]:
     """A height for every moment; the logarithm of a wait is what it is worth."""
     moments = sorted({m.sent_ms for m in messages} | {m.arrives_ms for m in messages})
     ys: dict[int, float] = {}
@@ -117,7 +127,7 @@ def _rows(messages: Sequence[Message]) -> dict[int, float]:
     return ys
 
 
-def _arrow(canvas: Canvas, message: Message, xs: dict[str, int], ys: dict[int, float]) -> None:
+def _arrow(canvas: Canvas, message: SentMessage, xs: dict[str, int], ys: dict[int, float]) -> None:
     color = _color(message)
     start = (float(xs[message.sender]), ys[message.sent_ms])
     end = (float(xs[message.receiver]), ys[message.arrives_ms])
@@ -129,12 +139,16 @@ def _arrow(canvas: Canvas, message: Message, xs: dict[str, int], ys: dict[int, f
         canvas.line([end, tip], color, width=1.6)
 
 
-def _color(message: Message) -> str:
-    kind = message.what.removesuffix(" reply")
+def _kind(message: SentMessage) -> str:
+    return message.what.removesuffix(" reply")
+
+
+def _color(message: SentMessage) -> str:
+    kind = _kind(message)
     return PHASES[kind][1] if kind in PHASES else _OTHER
 
 
-def _words(canvas: Canvas, message: Message, xs: dict[str, int], ys: dict[int, float]) -> None:
+def _words(canvas: Canvas, message: SentMessage, xs: dict[str, int], ys: dict[int, float]) -> None:
     is_reply = message.what.endswith("reply")
     words = message.detail.replace("_", " ").lower() if is_reply else message.what
     if not words:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from shoal.lab.trace import Holding, Message, Trace
+from shoal.lab.trace import Holding, SentMessage, Trace
 
 WINDOW_MS: Final = 100
 
@@ -34,6 +34,12 @@ class Metrics:
     records_processed: int
     records_twice: int
     records_lost: int
+    commits: int
+    """Offsets of partitions that members committed, from the start."""
+    commits_lost: int
+    """Of these, how many were stored nowhere: refused, or lost on the way."""
+    commits_repeated: int
+    """Of these, how often one was stored again, because its answer was lost."""
     commits_refused: int
     commits_backwards: int
     """Accepted commits that moved an offset back: what lies between is read again."""
@@ -46,6 +52,16 @@ class Metrics:
     """To and from the registry or coordinator in the worst 100 ms: the herd."""
     worst_second_requests: int
     """The highest load on the registry or coordinator: requests in one second."""
+    syncs: int
+    """How often a member let its server catch up before it read."""
+    between_servers: int
+    """Messages between the servers of the registry, from the start."""
+    stale_decisions: int
+    """How often a member decided on a list of members that was not the current one."""
+    leaders_moved: int
+    """How often another broker became the leader of a partition."""
+    takeover_ms: int | None
+    """The longest time without a registry or coordinator; None: it never was gone."""
     members: int
     uncovered_partitions: int
     """Partitions nobody read at the end."""
@@ -59,11 +75,13 @@ def measure(trace: Trace) -> Metrics:
     gaps = [(gap.tp, max(gap.begin_ms, 0), gap.end_ms) for gap in trace.gaps if gap.end_ms > 0]
     fenced = [span for span in trace.spans if span.holding is Holding.FENCED and span.end_ms > 0]
     doubles = [double for double in trace.doubles if double.end_ms > 0]
-    requests = [each for each in trace.messages if each.receiver == trace.authority]
-    requests = [each for each in requests if each.sent_ms >= 0]
-    answers = [each for each in trace.messages if each.sender == trace.authority]
-    answers = [each for each in answers if each.sent_ms >= 0]
+    messages = [each for each in trace.messages if each.sent_ms >= 0]
+    answers: list[SentMessage] = []
+    requests: list[SentMessage] = []
+    for each in messages:
+        (answers if each.is_pushed or each.what.endswith(" reply") else requests).append(each)
     pushed = sum(each.times for each in answers if each.is_pushed)
+    takeovers = [back - gone for gone, back in trace.takeovers if gone >= 0]
     return Metrics(
         time_to_stable_ms=_time_to_stable(trace),
         stopped_partition_s=sum(end - begin for _, begin, end in gaps) / 1_000,
@@ -75,6 +93,9 @@ def measure(trace: Trace) -> Metrics:
         records_processed=trace.records_processed,
         records_twice=trace.records_twice,
         records_lost=trace.records_lost,
+        commits=trace.commits,
+        commits_lost=trace.commits_lost,
+        commits_repeated=trace.commits_repeated,
         commits_refused=trace.commits_refused,
         commits_backwards=trace.commits_backwards,
         requests=sum(each.times for each in requests),
@@ -88,6 +109,11 @@ def measure(trace: Trace) -> Metrics:
             WINDOW_MS,
         ),
         worst_second_requests=_worst([(m.arrives_ms, m.times) for m in requests], 1_000),
+        syncs=sum(each.what == "Sync" for each in requests),
+        between_servers=trace.between_servers,
+        stale_decisions=trace.stale_decisions,
+        leaders_moved=trace.leaders_moved,
+        takeover_ms=max(takeovers, default=None),
         members=len(trace.members),
         uncovered_partitions=trace.uncovered,
     )
@@ -114,10 +140,11 @@ def _worst(messages: Iterable[tuple[int, int]], window_ms: int) -> int:
         while ordered[start][0] <= at_ms - window_ms:
             total -= ordered[start][1]
             start += 1
-        worst = max(worst, total)
+        if total > worst:
+            worst = total
     return worst
 
 
-def messages_of(trace: Trace, begin_ms: int, end_ms: int) -> list[Message]:
+def messages_of(trace: Trace, begin_ms: int, end_ms: int) -> list[SentMessage]:
     """What was sent in [begin, end)."""
     return [each for each in trace.messages if begin_ms <= each.sent_ms < end_ms]

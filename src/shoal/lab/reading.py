@@ -4,7 +4,7 @@ All schemes have this same user, so what differs between them is the scheme. A b
 however many records it has; when something happens in the middle of it, ``_settle`` counts what
 was done by then.
 
-Rule: a reader knows no group. It holds what it is given, and the ledger hears of it.
+Rule: a reader does not know about groups. It holds what it is given, and the ledger hears of it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Reader:
         self.positions: dict[TopicPartition, int | None] = {}
         """The next offset to take; ``None`` until it is known."""
         self.is_alive = True
+        self.leaving: frozenset[TopicPartition] = frozenset()
+        """About to be given up: nothing more is read of these."""
         self._batch: list[tuple[TopicPartition, int, int]] = []
         self._batch_ms = 0
         """When the first record of what is left of the batch was begun."""
@@ -48,7 +50,7 @@ class Reader:
 
     @property
     def records_in_hand(self) -> int:
-        return sum(end - start for _, start, end in self._batch)
+        return sum([end - start for _, start, end in self._batch])
 
     # --- what it holds -------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Reader:
         """Out of date, or dead; a frozen user comes back later."""
         if step != self._step or not self.is_alive:
             return True
-        if self.is_frozen:
+        if self._clock.now_ms < self._frozen_until_ms:
             action = self._poll if self._is_waiting else self._finish
             self._clock.at(self._frozen_until_ms, action, step)
             return True
@@ -129,17 +131,20 @@ class Reader:
             self._again(self._work.poll_interval_ms)
 
     def _take_records(self) -> None:
-        room = self._work.batch_max
-        ends = self._world.topics.ends
         held = list(self.positions.items())
-        if held:
-            # Another partition is the first each time, or one with a backlog would starve the rest.
-            self._turn = (self._turn + 1) % len(held)
-            held = held[self._turn :] + held[: self._turn]
+        if not held:
+            return
+        # Another partition is the first each time, or one with a backlog would starve the rest.
+        self._turn = (self._turn + 1) % len(held)
+        held = held[self._turn :] + held[: self._turn]
+        room, leaving = self._work.batch_max, self.leaving
+        end_of, leaderless = self._world.topics.ends.get, self._world.brokers.leaderless
         for tp, position in held:
-            if position is None:
+            if position is None or tp in leaving or tp in leaderless:
                 continue
-            count = min(ends.get(tp, 0) - position, room)
+            count = end_of(tp, 0) - position
+            if count > room:
+                count = room
             if count > 0:
                 self._batch.append((tp, position, position + count))
                 self.positions[tp] = position + count

@@ -9,39 +9,42 @@ Rule: a record counts as lost only if the group's offsets say it is done and nob
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from shoal.testing.simulated_cluster import SimulatedTopics
+from shoal.testing.simulation.clock import VirtualClock
+from shoal.testing.simulation.simulated_cluster import SimulatedTopics
 from shoal.types import TopicPartition
+
+_stored: Final = dict.get
+"""What a dict holds, whatever a subclass makes of it: every look for records asks."""
 
 
 class _Ends(dict[TopicPartition, int]):
     """Log ends that follow the clock; the stored value is when the partition was made."""
 
-    def __init__(self, now: Callable[[], int], per_second: float) -> None:
+    def __init__(self, clock: VirtualClock, per_second: float) -> None:
         super().__init__()
-        self._now = now
+        self._clock = clock
         self._per_ms = per_second / 1_000
 
     def __setitem__(self, tp: TopicPartition, _: int) -> None:
-        super().__setitem__(tp, self._now())
+        super().__setitem__(tp, self._clock.now_ms)
 
     def __getitem__(self, tp: TopicPartition) -> int:
-        return int((self._now() - super().__getitem__(tp)) * self._per_ms)
+        return int((self._clock.now_ms - super().__getitem__(tp)) * self._per_ms)
 
     def get(self, tp: TopicPartition, default: Any = None) -> Any:
-        return self[tp] if tp in self else default  # noqa: SIM401  # this is that get
+        made_ms = _stored(self, tp)
+        return default if made_ms is None else int((self._clock.now_ms - made_ms) * self._per_ms)
 
 
 class GrowingTopics(SimulatedTopics):
     """Topics whose partitions get ``per_second`` records each."""
 
-    def __init__(
-        self, counts: Mapping[str, int], now: Callable[[], int], per_second: float
-    ) -> None:
+    def __init__(self, counts: Mapping[str, int], clock: VirtualClock, per_second: float) -> None:
         super().__init__({})
-        self.ends = _Ends(now, per_second)
+        self.ends = _Ends(clock, per_second)
         for topic, partitions in counts.items():
             self.create(topic, partitions)
 
@@ -59,11 +62,11 @@ class RecordBook:
         if end <= start:
             return
         self.processed += end - start
-        done = self._done.setdefault(tp, [])
-        if done and done[-1][1] == start:
+        done = self._done.get(tp)
+        if done is None:
+            self._done[tp] = [[start, end]]
+        elif done[-1][1] == start:
             done[-1][1] = end
-        elif not done:
-            done.append([start, end])
         else:
             self.twice += _merge(done, start, end)
 

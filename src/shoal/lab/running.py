@@ -16,9 +16,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shoal.errors import ConfigError
-from shoal.lab import central, classic, incremental, registry
+from shoal.lab import central_messages, classic, classic_engine, incremental
+from shoal.lab.central import CentralScheme
 from shoal.lab.metrics import Metrics, measure
-from shoal.lab.scenario import Act, Event, Scenario, member_name
+from shoal.lab.registry import messages as registry_messages
+from shoal.lab.scenario import (
+    BROKER_ACTS,
+    SERVER_ACTS,
+    Act,
+    Event,
+    Scenario,
+    member_name,
+)
 from shoal.lab.trace import Trace
 from shoal.lab.watching import WatcherScheme
 from shoal.lab.world import Describe, Process, Scheme, World
@@ -30,7 +39,9 @@ class SchemeSpec(NamedTuple):
     name: str
     title: str
     since: str
-    authority: str
+    authorities: tuple[str, ...]
+    offsets: str
+    """Where the offsets are kept."""
     describe: Describe
     make: Callable[[World], Scheme]
 
@@ -48,23 +59,26 @@ _ALL: Final = (
         "watchers",
         "everybody watches a registry and decides alone",
         "before 0.9",
-        registry.REGISTRY,
-        registry.describe,
+        (registry_messages.REGISTRY,),
+        "registry nodes, written by members",
+        registry_messages.describe,
         WatcherScheme,
     ),
     SchemeSpec(
         "central",
         "a coordinator assigns and pushes",
         "first redesign",
-        central.COORDINATOR,
-        central.describe,
-        central.CentralScheme,
+        (central_messages.COORDINATOR, registry_messages.REGISTRY),
+        "registry nodes, written by the coordinator",
+        central_messages.describe,
+        CentralScheme,
     ),
     SchemeSpec(
         "eager",
         "a leader assigns, everybody stops",
         "since 0.9",
-        classic.COORDINATOR,
+        (classic_engine.COORDINATOR,),
+        "__consumer_offsets",
         classic.describe,
         _eager,
     ),
@@ -72,7 +86,8 @@ _ALL: Final = (
         "cooperative",
         "a leader assigns, only what moves stops",
         "since 2.4",
-        classic.COORDINATOR,
+        (classic_engine.COORDINATOR,),
+        "__consumer_offsets",
         classic.describe,
         _cooperative,
     ),
@@ -80,8 +95,9 @@ _ALL: Final = (
         "incremental",
         "a coordinator assigns, each member moves in its own time",
         "KIP-848, since 4.0",
-        incremental.COORDINATOR,
-        incremental.describe,
+        (classic_engine.COORDINATOR,),
+        "__consumer_offsets",
+        classic.describe,
         incremental.IncrementalScheme,
     ),
 )
@@ -118,7 +134,7 @@ def run_scenario(scenario: Scenario, scheme: str, *, seed: int | None = None) ->
     spec = spec_of(scheme)
     with _no_collection():
         trace = _Director(scenario, spec).run()
-    return Run(scenario, spec, trace, measure(trace))
+        return Run(scenario, spec, trace, measure(trace))
 
 
 def compare(
@@ -145,7 +161,7 @@ class _Director:
 
     def __init__(self, scenario: Scenario, spec: SchemeSpec) -> None:
         self._scenario = scenario
-        self._world = World(scenario, spec.name, spec.authority, spec.describe)
+        self._world = World(scenario, spec.name, spec.authorities, spec.describe)
         self._scheme = spec.make(self._world)
         self._processes: dict[str, Process] = {}
         self._topics: dict[str, tuple[str, ...]] = dict(scenario.subscriptions)
@@ -162,6 +178,8 @@ class _Director:
         clock.run_until(scenario.warmup_ms + scenario.duration_ms)
         for process in self._processes.values():
             process.reader.finish_record()
+        if self._scheme.registry is not None:
+            world.trace.between_servers = self._scheme.registry.between_servers
         world.finish(self._scheme.committed())
         return world.trace
 
@@ -185,8 +203,44 @@ class _Director:
                 self._world.ledger.mark(None, f"{event.topic} grows")
                 self._world.grow(event.topic, event.partitions)
                 self._scheme.partitions_added(event.topic)
+            case Act.CUT_COORDINATOR:
+                self._world.ledger.mark(None, "coordinator cut off")
+                self._scheme.cut_coordinator(event.for_ms)
+            case act if act in BROKER_ACTS:
+                self._happen_to_broker(event)
+            case act if act in SERVER_ACTS:
+                self._happen_to_server(event)
             case _:
                 self._happen_to(event)
+
+    def _happen_to_broker(self, event: Event) -> None:
+        assert event.node is not None
+        brokers, name = self._world.brokers, event.node
+        if brokers.is_up(name) == (event.act is Act.BROKER_JOINS):
+            return  # it is there already, or it is not there
+        self._world.ledger.mark(None, str(event))
+        match event.act:
+            case Act.BROKER_JOINS:
+                brokers.join(name)
+            case Act.BROKER_LEAVES:
+                brokers.leave(name)
+            case _:
+                brokers.die(name)
+        self._scheme.broker_changed(name, event.act)
+
+    def _happen_to_server(self, event: Event) -> None:
+        registry = self._scheme.registry
+        if registry is None:
+            return  # there is no registry any more
+        assert event.node is not None
+        self._world.ledger.mark(None, str(event))
+        match event.act:
+            case Act.LAG:
+                registry.lag(event.node, event.by_ms, event.for_ms)
+            case Act.ISOLATE:
+                registry.isolate(event.node, event.for_ms)
+            case _:
+                registry.fail_server(event.node, event.for_ms)
 
     def _happen_to(self, event: Event) -> None:
         name = event.member

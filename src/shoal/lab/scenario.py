@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
+from typing import Final
 
 from shoal.errors import ConfigError
 
@@ -30,6 +31,17 @@ class Act(Enum):
     FAILOVER = "failover"
     ADD_PARTITIONS = "add-partitions"
     SUBSCRIBE = "subscribe"
+    CUT_COORDINATOR = "cut-coordinator"
+    LAG = "lag"
+    ISOLATE = "isolate"
+    SERVER_FAILS = "server-fails"
+    BROKER_JOINS = "broker-joins"
+    BROKER_LEAVES = "broker-leaves"
+    BROKER_DIES = "broker-dies"
+
+
+SERVER_ACTS: Final = (Act.LAG, Act.ISOLATE, Act.SERVER_FAILS)
+BROKER_ACTS: Final = (Act.BROKER_JOINS, Act.BROKER_LEAVES, Act.BROKER_DIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +59,19 @@ class Event:
     topics: tuple[str, ...] = ()
     jitter_ms: int = 0
     """The seed makes the event up to this much later and longer."""
+    node: str | None = None
+    """A server of the registry (r1, r2 …) or a broker (b1, b2 …)."""
+    by_ms: int = 0
+    """How late a server that lags applies what it is told."""
 
     def __str__(self) -> str:
-        subject = self.member or self.topic or ""
+        subject = self.member or self.topic or self.node or ""
+        if self.act in BROKER_ACTS:
+            return f"broker {subject} {self.act.value.removeprefix('broker-')}"
+        if self.act is Act.SERVER_FAILS:
+            return f"{subject} fails {self.for_ms / 1000:g} s"
+        if self.act is Act.LAG:
+            return f"{subject} lags {self.by_ms / 1000:g} s"
         seconds = f" {self.for_ms / 1000:g} s" if self.for_ms else ""
         return f"{subject} {self.act.value}{seconds}".strip()
 
@@ -84,12 +106,36 @@ class Timing:
     initial_rebalance_delay_ms: int = 3_000
     consumer_heartbeat_interval_ms: int = 5_000
     """KIP-848: the coordinator tells it."""
-    registry_session_timeout_ms: int = 6_000
-    registry_operation_us: int = 20
-    """What the registry needs for one operation; it does one after the other."""
     rebalance_backoff_ms: int = 2_000
     rebalance_retries_max: int = 4
     """Of a watcher whose claims conflict. Then it gives up until the next notification."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """The registry of the first two schemes."""
+
+    servers: int = 3
+    delay_ms: int = 2
+    """The longest way of a message between two servers."""
+    lag_ms: int = 0
+    """How late followers apply what they are told; an event can make one of them later."""
+    own_writes: bool = True
+    """A client sees what it wrote, and hears first of all that came before: its own server must
+    have applied a write before it is answered. ZooKeeper promises that."""
+    sync: bool = False
+    """Members of scheme 1 let their server catch up before they read."""
+    operation_us: int = 20
+    """What a server needs for one operation; it does one after the other."""
+    session_timeout_ms: int = 6_000
+    """Of members, and of brokers."""
+    patience_ms: int = 10_000
+    """A server that hears no leader for so long sends its clients away."""
+    election_ms: int = 500
+    """How long the servers need to agree on a leader."""
+
+
+WATCHER_VERSIONS: Final = ("0.7", "0.8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +156,26 @@ class Scenario:
     """Member → topics, for those who do not want all of them."""
     work: Work = Work()
     timing: Timing = Timing()
+    registry: RegistrySettings = RegistrySettings()
+    watcher_version: str = "0.8"
+    """Of the consumer in scheme 1. Before KAFKA-262 was mended it looked whether a partition was
+    free, and of its claims only the last one counted."""
+    brokers: int = 3
+    racks: bool = False
+    """Each broker is in a rack of its own, and each member in one of these (KIP-881)."""
 
     def __post_init__(self) -> None:
         if not self.members and not self.events:
             raise ConfigError(f"scenario {self.name!r}: there is nobody in it")
         if not self.topics:
             raise ConfigError(f"scenario {self.name!r}: there is nothing to read")
+        if self.watcher_version not in WATCHER_VERSIONS:
+            known = " and ".join(WATCHER_VERSIONS)
+            raise ConfigError(f"scenario {self.name!r}: watcher_version: there are {known}")
+        if self.brokers < 1 or self.registry.servers < 1:
+            raise ConfigError(
+                f"scenario {self.name!r}: brokers and registry.servers are at least 1"
+            )
 
     @property
     def names(self) -> list[str]:

@@ -25,12 +25,25 @@ from typing import Any, Final, NoReturn
 import yaml
 
 from shoal.errors import ConfigError
-from shoal.lab.scenario import Act, Event, Scenario, Timing, Work, member_name
+from shoal.lab.scenario import (
+    BROKER_ACTS,
+    SERVER_ACTS,
+    WATCHER_VERSIONS,
+    Act,
+    Event,
+    RegistrySettings,
+    Scenario,
+    Timing,
+    Work,
+    member_name,
+)
 
 MEMBERS_MAX: Final = 2_000
 PARTITIONS_MAX: Final = 20_000
 DURATION_MAX_MS: Final = 24 * 3_600_000
 FILE_SIZE_MAX: Final = 1 << 20
+SERVERS_MAX: Final = 9
+BROKERS_MAX: Final = 100
 
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -151,6 +164,10 @@ class _Reader:
             "warmup": self._time_ms,
             "work": lambda n, f: Work(**self._settings(n, f, Work)),
             "timing": lambda n, f: Timing(**self._settings(n, f, Timing)),
+            "registry": lambda n, f: RegistrySettings(**self._settings(n, f, RegistrySettings)),
+            "watcher_version": self._watcher_version,
+            "brokers": lambda n, f: self._number(n, f, least=1, most=BROKERS_MAX),
+            "racks": self._flag,
             "events": self._events,
         }
         self._known(given, list(readers), "field")
@@ -165,6 +182,12 @@ class _Reader:
         scenario = Scenario(**values)
         self._check_names(scenario, given)
         return scenario
+
+    def _watcher_version(self, node: yaml.Node, field: str) -> str:
+        text = self._text(node, field)
+        if text not in WATCHER_VERSIONS:
+            self._fail(node, field, f"there are {' and '.join(WATCHER_VERSIONS)}, not {text!r}")
+        return text
 
     def _topics(self, node: yaml.Node, field: str) -> dict[str, int]:
         topics = {
@@ -197,11 +220,17 @@ class _Reader:
         given = self._mapping(node, field)
         self._known(given, list(known), f"setting of {field}")
         return {
-            name: self._decimal(value, f"{field}.{name}")
-            if known[name] == "float"
-            else self._number(value, f"{field}.{name}", least=_least(name), most=DURATION_MAX_MS)
+            name: self._setting(value, f"{field}.{name}", known[name], name)
             for name, (_, value) in given.items()
         }
+
+    def _setting(self, node: yaml.Node, field: str, kind: Any, name: str) -> Any:
+        if kind == "float":
+            return self._decimal(node, field)
+        if kind == "bool":
+            return self._flag(node, field)
+        most = SERVERS_MAX if name == "servers" else DURATION_MAX_MS
+        return self._number(node, field, least=_least(name), most=most)
 
     def _events(self, node: yaml.Node, field: str) -> tuple[Event, ...]:
         return tuple(
@@ -225,15 +254,19 @@ class _Reader:
         values: dict[str, Any] = {"at_ms": self._time_ms(given["at"][1], f"{field}.at"), "act": act}
         subject = given[act.value][1]
         where = f"{field}.{act.value}"
-        if act is Act.FAILOVER:
+        if act in (Act.FAILOVER, Act.CUT_COORDINATOR):
             values["for_ms"] = self._time_ms(subject, where)
         elif act is Act.ADD_PARTITIONS:
             values["topic"] = self._text(subject, where)
             values["partitions"] = self._number(
                 given["to"][1], f"{field}.to", least=1, most=PARTITIONS_MAX
             )
+        elif act in SERVER_ACTS or act in BROKER_ACTS:
+            values["node"] = self._text(subject, where)
         else:
             values["member"] = self._text(subject, where)
+        if "by" in given:
+            values["by_ms"] = self._time_ms(given["by"][1], f"{field}.by")
         if "for" in given:
             values["for_ms"] = self._time_ms(given["for"][1], f"{field}.for")
         elif "for" in _EXTRAS.get(act, ()):
@@ -262,6 +295,7 @@ class _Reader:
             where = f"events[{index}].{event.act.value}"
             if event.member is not None:
                 self._check_member(node, where, event.member, known)
+            self._check_node(node, where, event, scenario)
             self._check_topics(node, where, event.topics, scenario)
             if event.topic is not None:
                 self._check_topics(node, where, (event.topic,), scenario)
@@ -277,6 +311,21 @@ class _Reader:
         if name not in known:
             first, last = member_name(1), member_name(len(known))
             self._fail(node, field, f"there is no member {name!r}; they are {first} to {last}")
+
+    def _check_node(self, node: yaml.Node, field: str, event: Event, scenario: Scenario) -> None:
+        if event.act in SERVER_ACTS:
+            names, what = [f"r{n + 1}" for n in range(scenario.registry.servers)], "server"
+        elif event.act in BROKER_ACTS:
+            names, what = [f"b{n + 1}" for n in range(scenario.brokers)], "broker"
+            names += [e.node or "" for e in scenario.events if e.act is Act.BROKER_JOINS]
+        else:
+            return
+        if event.node not in names:
+            self._fail(
+                node,
+                field,
+                f"there is no {what} {event.node!r}; they are {names[0]} to {names[-1]}",
+            )
 
     def _check_topics(
         self, node: yaml.Node, field: str, topics: tuple[str, ...], scenario: Scenario
@@ -294,9 +343,13 @@ _EXTRAS: Final[dict[Act, tuple[str, ...]]] = {
     Act.CUT: ("for",),
     Act.ADD_PARTITIONS: ("to",),
     Act.SUBSCRIBE: ("topics",),
+    Act.LAG: ("by", "for"),
+    Act.ISOLATE: ("for",),
+    Act.SERVER_FAILS: ("for",),
 }
 
 
 def _least(setting: str) -> int:
     """Zero means "at once" for a delay and nothing sensible for the rest."""
-    return 0 if setting.endswith(("delay_ms", "_us", "retries_max", "spread_ms")) else 1
+    zero = ("delay_ms", "lag_ms", "_us", "retries_max", "spread_ms")
+    return 0 if setting.endswith(zero) else 1

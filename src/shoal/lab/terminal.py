@@ -9,10 +9,14 @@ Rule: a column shows the worst that happened in it, so nothing short is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
+from typing import Final
 
 from shoal.lab.running import Run
 from shoal.lab.timeline import Window, members_of, window_of
 from shoal.lab.trace import Gap, Holding, Span
+
+_LEGEND: Final = "digit: partitions read · !: two owners · ~: fenced · z: paused · '·': nothing"
 
 
 def draw_text(runs: Sequence[Run], *, width: int = 80, window: Window | None = None) -> str:
@@ -23,13 +27,14 @@ def draw_text(runs: Sequence[Run], *, width: int = 80, window: Window | None = N
     columns = max(width - margin, 10)
     lines = [_events_line(runs[0], window, margin, columns)]
     for run in runs:
-        lines += ["", f"{run.scheme.name} ({run.scheme.since}): {run.scheme.title}"]
+        title = f"{run.scheme.name} ({run.scheme.since}): {run.scheme.title}"
+        lines += ["", *wrap(title, width)]
         lines += [f"{name:<{margin}}{_lane(run, name, window, columns)}" for name in members]
         lines.append(f"{'stopped':<{margin}}{_stops(run, window, columns)}")
     lines += [
         "",
         f"{'':<{margin}}{_axis(window, columns)}",
-        "digit: partitions read · !: two owners · ~: fenced · z: stands still · '·': nothing",
+        *wrap(_LEGEND, width),
     ]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -86,22 +91,25 @@ def _stops(run: Run, window: Window, columns: int) -> str:
 
 
 def _events_line(run: Run, window: Window, margin: int, columns: int) -> str:
-    line = [" "] * (columns + 30)
+    line = [" "] * columns
     free = 0
     for at_ms, what in run.trace.events:
         piece = (window.end_ms - window.begin_ms) / columns
         index = int((at_ms - window.begin_ms) / piece)
-        if free <= index < columns:
-            text = f"↓{what}"
-            line[index : index + len(text)] = text
-            free = index + len(text) + 1
+        # At the right edge the words stand before their moment.
+        fits = index + len(what) < columns
+        text = f"↓{what}" if fits else f"{what}↓"
+        start = index if fits else index + 1 - len(text)
+        if free <= start and index < columns:
+            line[start : start + len(text)] = text
+            free = start + len(text) + 1
     return " " * margin + "".join(line)
 
 
 def _axis(window: Window, columns: int) -> str:
-    line = [" "] * (columns + 10)
+    line = [" "] * columns
     step = max(columns // 6, 8)
-    for index in range(0, columns, step):
+    for index in range(0, columns - 5, step):
         text = f"|{_column(window, columns, index)[0] / 1_000:.0f} s"
         line[index : index + len(text)] = text
     return "".join(line)

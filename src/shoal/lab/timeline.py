@@ -1,8 +1,9 @@
 """The picture of a comparison: members from top to bottom, time from left to right.
 
 Each partition is a strip in its own colour, in the lane of whoever holds it. A pale strip is held
-by somebody who stands still, a hatched one by somebody whose commits would be refused, a red frame
-means two owners. Below each scheme black shows how many partitions nobody reads.
+by somebody who stands still, or led by no broker; a hatched one is held by somebody whose commits
+would be refused, a red frame means two owners. Below each scheme black shows how many partitions
+nobody reads.
 
 Rule: the schemes of one picture share one time axis, so what is longer looks longer.
 """
@@ -94,9 +95,12 @@ def draw_timeline(runs: Sequence[Run], window: Window | None = None) -> Canvas:
     canvas = Canvas(LEFT + WIDTH + RIGHT, height)
     scenario = runs[0].scenario
     canvas.text(LEFT, 26, f"{scenario.name}: {scenario.description}".rstrip(": "), size=17)
-    _events(canvas, runs[0].trace, window, height - 60)
+    moments = _events(canvas, runs[0].trace, window)
     top: float = TOP
     for panel in panels:
+        # A line for each event, but not through the words above a panel.
+        for x in moments:
+            canvas.line([(x, top + HEAD - 12), (x, top + panel.height)], "#777777", dashed=True)
         panel.draw(canvas, top)
         top += panel.height + PANEL_GAP
     _axis(canvas, window, top - 12)
@@ -111,17 +115,23 @@ def _all_partitions(runs: Sequence[Run]) -> list[TopicPartition]:
     return sorted(found)
 
 
-def _events(canvas: Canvas, trace: Trace, window: Window, bottom: float) -> None:
+def _events(canvas: Canvas, trace: Trace, window: Window) -> list[float]:
+    """What happened, above everything; returns where it was."""
     free_x = [0.0, 0.0]
+    moments: dict[float, None] = {}
     for at_ms, what in trace.events:
         x = window.x(at_ms)
+        moments[x] = None
+        width = 6 * len(what)
         # Two rows of words, so that events close to each other can both be read.
-        row = 0 if free_x[0] <= x else 1
-        y = 46 + 14 * row
-        canvas.line([(x, y + 3), (x, bottom)], "#777777", dashed=True)
-        if free_x[row] <= x:
-            canvas.text(x + 3, y, what, size=11, color="#555555")
-            free_x[row] = x + 8 + 6 * len(what)
+        left = min(x + 3, LEFT + WIDTH + RIGHT - width)
+        row = next((row for row in (0, 1) if free_x[row] <= left), None)
+        if row is not None:
+            y = 46 + 14 * row
+            canvas.line([(x, y - 8), (x, y + 3)], "#777777")
+            canvas.text(left, y, what, size=11, color="#555555")
+            free_x[row] = left + width + 5
+    return list(moments)
 
 
 class _Panel:
@@ -294,7 +304,7 @@ def _legend(canvas: Canvas, y: float) -> None:
     x: float = LEFT
     for kind, words in (
         ("reads", "reads"),
-        ("idle", "holds, but stands still"),
+        ("idle", "paused, or no broker leads"),
         ("fenced", "reads, commits refused"),
         ("double", "two owners"),
         ("stopped", "nobody reads (share of partitions)"),

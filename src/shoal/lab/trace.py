@@ -14,7 +14,7 @@ from zlib import crc32
 from shoal.types import TopicPartition
 
 
-class Message(NamedTuple):
+class SentMessage(NamedTuple):
     """One message, or several (``times``) that were sent in one go."""
 
     sent_ms: int
@@ -26,6 +26,8 @@ class Message(NamedTuple):
     detail: str = ""
     is_pushed: bool = False
     """Nobody had asked for it: a notification."""
+    place: str = ""
+    """Which server of the registry, or which broker."""
 
 
 class Holding(Enum):
@@ -36,6 +38,8 @@ class Holding(Enum):
     """Its process or its user stands still: nobody reads."""
     FENCED = "fenced"
     """It reads, but the group has gone on: its commits would be refused."""
+    LEADERLESS = "waits for a leader of"
+    """The broker that led the partition is gone, and no other leads yet."""
 
 
 class Span(NamedTuple):
@@ -80,6 +84,7 @@ class Mark(NamedTuple):
     at_ms: int
     member: str | None
     what: str
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -91,9 +96,9 @@ class Trace:
     seed: int
     begin_ms: int
     end_ms: int
-    authority: str
-    """Who is asked: the registry, or the coordinator."""
-    messages: list[Message] = field(default_factory=list)
+    authorities: tuple[str, ...]
+    """Who is asked: the registry, the coordinator, or both; the one that decides is the first."""
+    messages: list[SentMessage] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     doubles: list[Double] = field(default_factory=list)
@@ -110,6 +115,25 @@ class Trace:
     """Offsets that an accepted commit moved back."""
     uncovered: int = 0
     """Partitions that nobody read at the end."""
+    commits: int = 0
+    """Offsets of partitions that members committed."""
+    commits_lost: int = 0
+    """Of these, how many were stored nowhere: refused, or lost on the way."""
+    commits_repeated: int = 0
+    """Of these, how often one was stored again, because its answer was lost."""
+    stale_decisions: int = 0
+    """How often a member decided on a list of members that was not the current one."""
+    between_servers: int = 0
+    """Messages between the servers of the registry."""
+    leaders_moved: int = 0
+    """How often another broker became the leader of a partition."""
+    takeovers: list[tuple[int, int]] = field(default_factory=list)
+    """When the registry or coordinator was gone, and when there was one again."""
+
+    @property
+    def authority(self) -> str:
+        """Who decides."""
+        return self.authorities[0]
 
     @property
     def members(self) -> list[str]:
@@ -128,5 +152,6 @@ class Trace:
         for part in (self.messages, self.spans, self.gaps, self.doubles, self.moves, self.marks):
             for each in part:
                 total = crc32(repr(each).encode(), total)
-        numbers = (self.records_processed, self.records_twice, self.records_lost, self.uncovered)
+        numbers = (self.records_processed, self.records_twice, self.records_lost, self.uncovered,
+                   self.commits, self.commits_lost, self.commits_repeated)  # fmt: skip
         return crc32(repr(numbers).encode(), total)

@@ -1,55 +1,47 @@
 """Scheme 1: watchers on a registry, the high-level consumer before 0.9.
 
-    ids/<member>                what a member wants; ephemeral
-    owners/<topic>/<partition>  who reads it; ephemeral
-    offsets/<topic>/<partition> how far it was read; anybody may write it
-    topics/<topic>              how many partitions there are
+Every member watches the list of members, the brokers and the topics. When something changes,
+*every* member stops reading, commits, gives up what it owns, looks at the registry, decides alone
+with ``range`` what is its own, and claims that. A claim on what somebody else still owns fails;
+then everything that was claimed is given back, and after a wait it tries again, a few times.
 
-Every member watches ``ids`` and the topics. When something changes, *every* member stops reading,
-commits, gives up what it owns, looks at the registry, decides alone with ``range`` what is its
-own, and claims that. A claim on what somebody else still owns fails; then everything that was
-claimed is given back, and after a wait it tries again, a few times.
+What a member sees is what the server it is connected to has applied. Two members may see different
+things at the same moment, and decide differently.
 
 Rule: no member knows what the others decide. Whether they agree depends on what each of them saw,
-and whether a partition has one owner depends on sessions alone: a member that has lost its session
-reads on until it hears of that, and nobody refuses its offsets.
+and whether a partition has one owner depends on its owner node alone. A member that has lost its
+session, or overlooked that a claim failed, reads on, and nobody refuses its offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from shoal.assign.model import ClusterMetadata, Subscription
 from shoal.assign.range import RangeAssignor
-from shoal.lab.reading import Reader
-from shoal.lab.registry import (
-    Answer,
-    Changed,
-    Children,
-    Close,
-    Connect,
-    Connected,
-    Create,
-    Delete,
-    Get,
-    Ping,
-    Put,
-    Registry,
-    Request,
+from shoal.lab.paths import (
+    BROKER_IDS,
+    IDS,
+    OFFSETS,
+    member_path,
+    offset_path,
+    owner_path,
+    partition_of,
+    topic_path,
 )
+from shoal.lab.reading import Reader
+from shoal.lab.registered_broker import RegisteredBrokers, stored_offsets
+from shoal.lab.registry.client import RegistryClient
+from shoal.lab.registry.ensemble import Registry
+from shoal.lab.registry.messages import Children, Create, Delete, Get, Put, Sync
+from shoal.lab.scenario import Act
 from shoal.lab.world import World
-from shoal.testing.network import Connection
 from shoal.types import TopicPartition
-
-IDS, OWNERS, OFFSETS, TOPICS = "ids", "owners", "offsets", "topics"
 
 View = tuple[tuple[str, tuple[str, ...]], ...]
 """Who is there and what they want, as one member saw it."""
-
-
-def _path(root: str, tp: TopicPartition) -> str:
-    return f"{root}/{tp.topic}/{tp.partition}"
 
 
 def decide(view: View, counts: tuple[tuple[str, int], ...]) -> dict[str, list[TopicPartition]]:
@@ -64,11 +56,10 @@ class WatcherScheme:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.registry = Registry(world.clock, world.scenario.timing.registry_operation_us)
-        self.registry.on_put = self._offset_put
+        self.registry = Registry(world.clock, world.scenario.registry, world.random)
+        self.registry.on_put = self._stored
+        self._brokers = RegisteredBrokers(world, self.registry)
         self._decisions: dict[Any, dict[str, list[TopicPartition]]] = {}
-        for topic, count in world.topics.counts.items():
-            self.registry.put(f"{TOPICS}/{topic}", count)
 
     def start(
         self,
@@ -78,23 +69,27 @@ class WatcherScheme:
     ) -> WatcherMember:
         return WatcherMember(self, name, topics)
 
-    def _offset_put(self, path: str, before: Any, data: Any) -> None:
-        if path.startswith(OFFSETS) and before is not None and data < before:
-            self.world.trace.commits_backwards += 1
+    def _stored(self, path: str, before: Any, data: Any) -> None:
+        if path.startswith(OFFSETS):
+            self.world.commits.stored(partition_of(path), data)
+            self.world.trace.commits_backwards += before is not None and data < before
 
     def fail_over(self, down_ms: int) -> None:
-        self.registry.fail(down_ms)
+        self.registry.fail_over(down_ms)
+        now_ms = self.world.now()
+        self.world.trace.takeovers.append((now_ms, now_ms + down_ms))
+
+    def cut_coordinator(self, for_ms: int) -> None:
+        """There is none."""
+
+    def broker_changed(self, broker: str, act: Act) -> None:
+        self._brokers.changed(broker, act)
 
     def partitions_added(self, topic: str) -> None:
-        self.registry.put(f"{TOPICS}/{topic}", self.world.topics.counts[topic])
+        self.registry.put_now(topic_path(topic), self.world.topics.counts[topic])
 
     def committed(self) -> dict[TopicPartition, int]:
-        found = {}
-        for topic, count in self.world.topics.counts.items():
-            for number in range(count):
-                tp = TopicPartition(topic, number)
-                found[tp] = self.registry.data(_path(OFFSETS, tp)) or 0
-        return found
+        return stored_offsets(self.world, self.registry)
 
     def decision(
         self, view: View, counts: tuple[tuple[str, int], ...], name: str
@@ -114,141 +109,66 @@ class WatcherMember:
         self._world = scheme.world
         self._clock = scheme.world.clock
         self._timing = scheme.world.scenario.timing
+        self._syncs = scheme.world.scenario.registry.sync
+        self._overlooks = scheme.world.scenario.watcher_version == "0.7"
         self.name = name
         self._topics = topics
-        self._is_alive = True
-        self._session_id: int | None = None
-        self._connection: Connection | None = None
-        self._cut_until_ms = 0
-        self._paused_until_ms = 0
-        self._is_stopping = False
-        # Requests in the order they were made; those without an answer are made again.
-        self._number = 0
-        self._waiting: dict[int, tuple[Any, Callable[[Any], None]]] = {}
         # The rebalance under way. Its number tells old answers from new ones.
         self._round = 0
         self._attempts = 0
         self._is_rebalancing = False
-        self._was_notified = False
+        self._was_notified = ""
         self._owned: list[TopicPartition] = []
         self.reader = Reader(self._world, name, lambda: True)
-        self._connect(None)
-        self._ping(None)
+        self.client = RegistryClient(self._world, scheme.registry, name, self)
         self._clock.after(self._world.scenario.work.commit_interval_ms, self._commit_by_timer)
 
     # --- the session ---------------------------------------------------------------------------
 
-    def _is_held_up(self, action: Callable[[Any], None], argument: Any = None) -> bool:
-        if self._clock.now_ms < self._paused_until_ms:
-            self._clock.at(self._paused_until_ms, action, argument)
-            return True
-        return not self._is_alive
+    def session_began(self, *, is_first: bool) -> None:
+        if not is_first:
+            why = "its owner nodes went with it; they may be somebody else's by now"
+            self._world.ledger.mark(self.name, "session expired", why)
+        self._owned = []
+        self._register("it is new" if is_first else "its session is new")
 
-    def _connect(self, _: None) -> None:
-        if self._is_held_up(self._connect) or self._connection is not None:
-            return
-        if self._clock.now_ms < self._cut_until_ms or not self._scheme.registry.is_up:
-            self._clock.after(500, self._connect)
-            return
-        self._connection = self._world.network.connect(self, self._scheme.registry)
-        self._connection.ask(Connect(self._session_id, self._timing.registry_session_timeout_ms))
-
-    def _ping(self, _: None) -> None:
-        if self._is_held_up(self._ping):
-            return
-        if self._connection is not None:
-            self._connection.ask(Ping())
-        self._clock.after(self._timing.registry_session_timeout_ms // 3, self._ping)
-
-    def disconnected(self, connection: Connection) -> None:
-        self._disconnected(connection)
-
-    def _disconnected(self, connection: Connection) -> None:
-        if self._is_held_up(self._disconnected, connection) or connection is not self._connection:
-            return
-        self._connection = None
-        self._connect(None)
-
-    def answered(self, connection: Connection, message: Any) -> None:
-        self._answered((connection, message))
-
-    def _answered(self, answer: tuple[Connection, Any]) -> None:
-        if self._is_held_up(self._answered, answer):
-            return
-        connection, message = answer
-        if connection is not self._connection:
-            return
-        if isinstance(message, Changed):
-            self._notified(message.path)
-        elif isinstance(message, Connected):
-            self._connected(message.session_id)
-        else:
-            assert isinstance(message, Answer)
-            _, then = self._waiting.pop(message.number, (None, None))
-            if then is not None:
-                then(message.value)
-
-    def _connected(self, session_id: int) -> None:
-        assert self._connection is not None
-        is_new = session_id != self._session_id
-        if is_new:
-            # What was waiting for a connection is void, but for offsets: the thread that writes
-            # them does not know of sessions. So they are written, whoever owns the partition now.
-            self._waiting = {
-                number: request
-                for number, request in self._waiting.items()
-                if isinstance(request[0], Put)
-            }
-        for number, (body, _) in self._waiting.items():
-            self._connection.ask(Request(number, body))
-        self._session_id = session_id
-        if is_new:
-            if self._owned:
-                self._world.ledger.mark(self.name, "session expired")
-            # Its owner nodes went with the session; they may be somebody else's by now.
-            self._owned = []
-            self._register()
-
-    def _ask(self, body: Any, then: Callable[[Any], None] = lambda _: None) -> None:
-        self._number += 1
-        self._waiting[self._number] = (body, then)
-        if self._connection is not None and self._session_id is not None:
-            self._connection.ask(Request(self._number, body))
-
-    def _register(self) -> None:
-        self._ask(Create((f"{IDS}/{self.name}",), self._topics))
-        self._start_rebalance()
+    def _register(self, why: str) -> None:
+        self.client.ask(Create((member_path(self.name),), self._topics))
+        self._start_rebalance(why)
 
     # --- notifications -------------------------------------------------------------------------
 
-    def _notified(self, path: str) -> None:
+    def changed(self, path: str) -> None:
         """Set the watch again, by looking, and rebalance."""
-        self._ask(Children(path) if path == IDS else Get((path,), watch=True))
+        is_list = path in (IDS, BROKER_IDS)
+        self.client.ask(Children(path) if is_list else Get((path,), watch=True))
+        why = f"{path} has changed, says {self.client.server_name}"
         if self._is_rebalancing:
-            self._was_notified = True
+            self._was_notified = why
         else:
-            self._start_rebalance()
+            self._start_rebalance(why)
 
-    def _start_rebalance(self) -> None:
+    def _start_rebalance(self, why: str) -> None:
         self._attempts = 0
         self._is_rebalancing = True
-        self._world.ledger.mark(self.name, "rebalances")
+        self._world.ledger.mark(self.name, "rebalances", why)
         self._attempt(None)
 
     def _attempt(self, _: None) -> None:
-        if self._is_held_up(self._attempt):
+        if self.client.is_held_up(self._attempt):
             return
         self._round += 1
-        self._was_notified = False
+        self._was_notified = ""
         self._stop_reading()
-        self._then(Children(IDS), self._saw_members)
+        self._look(Children(IDS), self._saw_members)
 
     def _stop_reading(self) -> None:
         if self.reader.positions:
             self._commit()
             self.reader.release(list(self.reader.positions))
         if self._owned:
-            self._ask(Delete(tuple(_path(OWNERS, tp) for tp in self._owned)))
+            # Whoever made these nodes: a delete does not ask.
+            self.client.ask(Delete(tuple(owner_path(tp) for tp in self._owned)))
             self._owned = []
 
     def _then(self, body: Any, then: Callable[[Any], None]) -> None:
@@ -259,45 +179,82 @@ class WatcherMember:
             if number == self._round:
                 then(value)
 
-        self._ask(body, go_on)
+        self.client.ask(body, go_on)
+
+    def _look(self, body: Any, then: Callable[[Any], None]) -> None:
+        """Read; if wanted, what the leader knows and not what this server happens to know."""
+        if self._syncs:
+            self._then(Sync(), lambda _: self._then(body, then))
+        else:
+            self._then(body, then)
 
     def _saw_members(self, names: tuple[str, ...]) -> None:
         ordered = tuple(sorted(names))
-        paths = tuple(f"{IDS}/{name}" for name in ordered)
+        paths = tuple(map(member_path, ordered))
         self._then(Get(paths), lambda wanted: self._saw_wishes(ordered, wanted))
 
     def _saw_wishes(self, names: tuple[str, ...], wanted: tuple[Any, ...]) -> None:
-        view = tuple(
-            (name, topics) for name, topics in zip(names, wanted, strict=True) if topics is not None
-        )
-        topics = tuple(sorted({topic for _, topics in view for topic in topics}))
-        paths = tuple(f"{TOPICS}/{topic}" for topic in topics)
+        view = tuple([each for each in zip(names, wanted, strict=True) if each[1] is not None])
+        self._then(Children(BROKER_IDS), lambda _: self._saw_brokers(view))
+
+    def _saw_brokers(self, view: View) -> None:
+        topics = tuple(sorted(set().union(*{topics for _, topics in view})))
+        paths = tuple(topic_path(topic) for topic in topics)
         self._then(
             Get(paths, watch=True),
             lambda counts: self._decide(view, tuple(zip(topics, counts, strict=True))),
         )
 
     def _decide(self, view: View, counts: tuple[tuple[str, int], ...]) -> None:
-        if self.name not in dict(view):
-            self._conflict("not registered")
+        seen = {name for name, _ in view}
+        if seen != set(self._scheme.registry.names_below(IDS)):
+            self._world.trace.stale_decisions += 1
+            self._world.ledger.mark(
+                self.name,
+                "decides on an old view",
+                f"{self.client.server_name} has not applied what the leader has",
+            )
+        if self.name not in seen:
+            self._conflict("not registered", "its own node is not there")
             return
         mine = self._scheme.decision(view, counts, self.name)
-        paths = tuple(_path(OFFSETS, tp) for tp in mine)
         if not mine:
             self._rebalanced([], ())
+        elif self._overlooks:
+            paths = tuple(owner_path(tp) for tp in mine)
+            self._look(Get(paths), lambda owners: self._saw_owners(mine, owners))
         else:
-            self._then(Get(paths), lambda offsets: self._claim(mine, offsets))
+            self._read_offsets(mine)
+
+    def _saw_owners(self, mine: list[TopicPartition], owners: tuple[Any, ...]) -> None:
+        """Before 0.7.1: only what is free, by what this server knows, is claimed at all."""
+        taken = [
+            tp for tp, owner in zip(mine, owners, strict=True) if owner not in (None, self.name)
+        ]
+        if taken:
+            self._conflict("conflict", f"{taken[0]} is still owned by somebody else")
+        else:
+            self._read_offsets(mine)
+
+    def _read_offsets(self, mine: list[TopicPartition]) -> None:
+        paths = tuple(offset_path(tp) for tp in mine)
+        self._look(Get(paths), lambda offsets: self._claim(mine, offsets))
 
     def _claim(self, mine: list[TopicPartition], offsets: tuple[Any, ...]) -> None:
-        paths = tuple(_path(OWNERS, tp) for tp in mine)
+        paths = tuple(owner_path(tp) for tp in mine)
 
         def claimed(made: list[bool]) -> None:
-            got = tuple(path for path, is_mine in zip(paths, made, strict=True) if is_mine)
-            if len(got) == len(paths):
+            got = dict(zip(paths, made, strict=True))
+            # Before 0.7.1 a loop over a hash map kept the outcome of the last claim alone.
+            counts = [got[max(got, key=_hash)]] if self._overlooks else made
+            if all(counts):
                 self._rebalanced(mine, offsets)
             else:
-                self._ask(Delete(got))
-                self._conflict("conflict")
+                self.client.ask(Delete(tuple(path for path, is_mine in got.items() if is_mine)))
+                refused = next(path for path, is_mine in got.items() if not is_mine)
+                self._conflict(
+                    "conflict", f"{partition_of(refused)} is still owned by somebody else"
+                )
 
         self._then(Create(paths, self.name), claimed)
 
@@ -306,75 +263,77 @@ class WatcherMember:
         for tp, offset in zip(mine, offsets, strict=True):
             self.reader.hold(tp, offset or 0)
         self.reader.wake()
+        self._rebalance_ended()
+
+    def _rebalance_ended(self) -> None:
         self._is_rebalancing = False
         if self._was_notified:
-            self._start_rebalance()
+            self._start_rebalance(self._was_notified)
 
-    def _conflict(self, why: str) -> None:
-        """Somebody else still owns something: wait, and try again, but not for ever."""
+    def _conflict(self, what: str, why: str) -> None:
+        """Somebody else still owns something: wait, and try again, but not forever."""
         self._attempts += 1
         if self._attempts <= self._timing.rebalance_retries_max:
-            self._world.ledger.mark(self.name, why)
+            self._world.ledger.mark(self.name, what, why)
             self._clock.after(self._timing.rebalance_backoff_ms, self._retry, self._round)
             return
         # ConsumerRebalanceFailedException: it owns nothing until something changes again.
-        self._world.ledger.mark(self.name, "gives up")
-        self._is_rebalancing = False
-        if self._was_notified:
-            self._start_rebalance()
+        self._world.ledger.mark(self.name, "gives up", f"after {self._attempts} attempts")
+        self._rebalance_ended()
 
     def _retry(self, number: int) -> None:
-        if number == self._round and not self._is_held_up(self._retry, number):
+        if number == self._round and not self.client.is_held_up(self._retry, number):
             self._attempt(None)
 
     # --- offsets -------------------------------------------------------------------------------
 
     def _commit_by_timer(self, _: None) -> None:
-        if self._is_held_up(self._commit_by_timer):
+        if self.client.is_held_up(self._commit_by_timer):
             return
         if self.reader.positions:
             self._commit()
         self._clock.after(self._world.scenario.work.commit_interval_ms, self._commit_by_timer)
 
     def _commit(self) -> None:
-        offsets = self.reader.consumed(with_record_in_hand=True)
+        offsets = tuple(self.reader.consumed(with_record_in_hand=True).items())
         if offsets:
-            self._ask(Put(tuple((_path(OFFSETS, tp), at) for tp, at in offsets.items())))
+            self._world.commits.made(offsets)
+            # The thread that writes offsets does not know of sessions. So they are written,
+            # whoever owns the partition by then.
+            self.client.ask(
+                Put(tuple((offset_path(tp), at) for tp, at in offsets)),
+                lambda _: self._world.commits.answered(offsets),
+                survives=True,
+            )
 
     # --- what the scenario does ----------------------------------------------------------------
 
     def leave(self) -> None:
         self._round += 1
         self._stop_reading()
-        self._ask(Close(), lambda _: self.crash())
+        self.client.close()
         self.reader.stop()
 
     def crash(self) -> None:
-        self._is_alive = False
         self.reader.stop()
-        if self._connection is not None:
-            self._connection.close()
-            self._scheme.registry.drop(self._connection)
+        self.client.crash()
 
     def stall(self, for_ms: int) -> None:
         self.reader.freeze(for_ms)
 
     def pause(self, for_ms: int) -> None:
         self.reader.freeze(for_ms)
-        self._paused_until_ms = self.reader.frozen_until_ms
-        # Whatever the server thinks of it, the connection has to be made again afterwards.
-        self._lose_connection(self._paused_until_ms - self._clock.now_ms + 1)
+        self.client.pause(self.reader.frozen_until_ms)
 
     def cut(self, for_ms: int) -> None:
-        self._cut_until_ms = self._clock.now_ms + for_ms
-        self._lose_connection(self._timing.registry_session_timeout_ms * 2 // 3)
-
-    def _lose_connection(self, notice_ms: int) -> None:
-        if self._connection is not None:
-            self._scheme.registry.drop(self._connection)
-            self._connection.cut(survivors=0, late_ms=0, notice_ms=notice_ms)
+        self.client.cut(for_ms)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         self._topics = topics
-        self._ask(Delete((f"{IDS}/{self.name}",)))
-        self._register()
+        self.client.ask(Delete((member_path(self.name),)))
+        self._register("it wants other topics")
+
+
+def _hash(path: str) -> int:
+    """The order of a hash map: always the same, and no order at all."""
+    return crc32(path.encode())
