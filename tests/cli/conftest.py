@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from shoal.cli.commands import app
 from shoal.testing.broker import Broker
 from tests.peers import need
 from tests.peers.jars import kafka_jars
 from tests.peers.kafka import ApacheKafka
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+QuickRun = Callable[..., Result]
 PROGRAM = str(Path(sys.executable).parent / "shoal")
 
 
@@ -61,5 +64,16 @@ def shoal(broker: Broker | ApacheKafka, tmp_path: Path) -> Run:
             done.stdout.decode(errors="replace"),
             done.stderr.decode(errors="replace"),
         )
+
+    return run
+
+
+@pytest.fixture
+def quick(broker: Broker | ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> QuickRun:
+    """The same in this process, for tests of many commands; standard input is a pipe."""
+    monkeypatch.setenv("SHOAL_BOOTSTRAP", broker.bootstrap_servers)
+
+    def run(*arguments: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(app, list(arguments), input=stdin)
 
     return run

@@ -14,7 +14,7 @@ from shoal.cli.log import app
 from shoal.errors import CorruptDataError, DataDirectoryInUseError, StorageError
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory
-from shoal.log.results import Origin
+from shoal.log.partition import Origin, PartitionLog
 from shoal.records.batch import encode_batch
 from shoal.testing.broker import Broker
 from shoal.types import TopicPartition
@@ -208,7 +208,7 @@ def test_a_file_that_belongs_to_no_partition_is_not_called_ok(tmp_path: Path) ->
     (tmp_path / "letter.txt").write_text("Dear broker")
     result = shoal_log("verify", str(tmp_path / "letter.txt"))
     assert isinstance(result.exception, StorageError), result.stdout
-    assert "is no file of a partition" in str(result.exception)
+    assert "is not a partition file" in str(result.exception)
 
 
 # Dump
@@ -258,7 +258,13 @@ def test_committed_offsets_are_decoded(data: Path) -> None:
     assert "error" in found[2]["key"]
     assert found[3]["key"]["type"] == "unknown (99)"
     table = shoal_log("dump", "-r", str(data / "__consumer_offsets-3"))
-    assert "OffsetCommitKey group=billing" in table.stdout
+    lines = [line.split("  ")[-1] for line in table.stdout.splitlines()]
+    assert lines[1:3] == [
+        "committed orders-0 at 17 (metadata 'note')",
+        "offset of orders-0 removed",
+    ]
+    assert "cannot be decoded" in table.stdout
+    assert "unknown kind (99)" in table.stdout
     copied = data / "copy"
     (data / "__consumer_offsets-3").rename(copied)
     plain = rows(shoal_log("dump", "-r", "--json", str(copied)))
@@ -280,10 +286,89 @@ def test_dump_shows_the_entries_of_side_files(data: Path, suffix: str) -> None:
                 "last_offset": 23,
                 "timestamp_ms": NOW_MS + 23,
                 "batches": 5,
+                "coordinator_epoch": -1,
+                "current_txn_first_offset": None,
             }
         ]
     path.write_bytes(b"garbage")
     assert isinstance(shoal_log("dump", str(path)).exception, CorruptDataError)
+
+
+def transactions(path: Path) -> PartitionLog:
+    """A closed partition with an aborted transaction in each of some segments, and an open one."""
+    directory = LogDirectory.open(str(path), now_ms=NOW_MS, durability=Durability.OS)
+    log = directory.create(TP, now_ms=NOW_MS, config=LogConfig(segment_bytes=400))
+    for epoch in range(6):
+        log.append(
+            batch(
+                b"x" * 100,
+                producer_id=4,
+                producer_epoch=epoch,
+                base_sequence=0,
+                is_transactional=True,
+            ),
+            now_ms=NOW_MS,
+            transaction_version=2,
+        )
+        if epoch < 5:
+            log.append_marker(
+                producer_id=4,
+                producer_epoch=epoch + 1,
+                coordinator_epoch=7,
+                commit=epoch % 2 == 1,
+                transaction_version=2,
+                now_ms=NOW_MS,
+            )
+    directory.close()
+    return log
+
+
+def test_dump_shows_transactions(tmp_path: Path) -> None:
+    transactions(tmp_path)
+    inside = tmp_path / "orders-0"
+    shown = rows(shoal_log("dump", "-r", "--json", str(inside)))
+    assert [(row["marker"], row["coordinator_epoch"]) for row in shown if row["control"]] == [
+        ("abort", 7),
+        ("commit", 7),
+        ("abort", 7),
+        ("commit", 7),
+        ("abort", 7),
+    ]
+    aborted = [
+        row
+        for path in sorted(inside.glob("*.txnindex"))
+        for row in rows(shoal_log("dump", "--json", str(path)))
+    ]
+    assert [tuple(row.values()) for row in aborted] == [(4, 0, 1, 2), (4, 4, 5, 6), (4, 8, 9, 10)]
+    (state,) = rows(shoal_log("dump", "--json", str(max(inside.glob("*.snapshot")))))
+    assert (state["coordinator_epoch"], state["current_txn_first_offset"]) == (7, 10)
+    assert "abort" in shoal_log("dump", "-r", str(inside)).stdout
+
+
+def test_verify_compares_the_transaction_index_with_the_log(tmp_path: Path) -> None:
+    transactions(tmp_path)
+    assert shoal_log("verify", str(tmp_path)).exit_code == 0
+    first, *_ = sorted((tmp_path / "orders-0").glob("*.txnindex"))
+    good = first.read_bytes()
+    wrong_producer = good[:9] + b"\5" + good[10:]
+    for content, complaint in [
+        (good[:-1], "not a transaction index"),
+        (wrong_producer, "names no marker"),
+        (b"", "is missing"),
+        (None, "is missing"),
+    ]:
+        first.unlink(missing_ok=True)
+        if content is not None:
+            first.write_bytes(content)
+        result = shoal_log("verify", "--json", "--quiet", str(tmp_path))
+        assert result.exit_code == 4
+        (row,) = rows(result)
+        assert complaint in row["detail"], row
+    assert shoal_log("repair", "--yes", str(tmp_path)).exit_code == 0
+    directory = LogDirectory.open(str(tmp_path), now_ms=NOW_MS, durability=Durability.OS)
+    assert directory.partitions[TP].aborted_transactions(0, 99) == [(4, 0), (4, 4), (4, 8)]
+    directory.close()
+    assert first.read_bytes() == good
 
 
 def test_dump_shows_epochs(data: Path) -> None:
@@ -305,7 +390,7 @@ def test_corruption_is_passed_over_only_on_request(data: Path) -> None:
 
 def test_nothing_to_mend(data: Path) -> None:
     result = shoal_log("repair", str(data))
-    assert (result.exit_code, result.stdout) == (0, "nothing to mend\n")
+    assert (result.exit_code, result.stdout) == (0, "nothing to repair\n")
 
 
 def test_repair_prints_its_plan_and_waits_for_a_yes(data: Path) -> None:

@@ -57,15 +57,21 @@ class Terminal:
 
 @contextmanager
 def on_terminal(
-    broker: Broker, *arguments: str, width: int = 100, stdout: int | None = None, **more: str
+    broker: Broker,
+    *arguments: str,
+    width: int = 100,
+    stdout: int | None = None,
+    typed: str | None = None,
+    **more: str,
 ) -> Iterator[Terminal]:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    hidden = ("NO_COLOR", "COLUMNS", "LINES")  # a test runner's own terminal is not this one
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"SHOAL_BOOTSTRAP": broker.bootstrap_servers, "TERM": "xterm-256color", **more}
     process = subprocess.Popen(
         [PROGRAM, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if typed is None else follower,
         stdout=follower if stdout is None else stdout,
         stderr=follower,
         env=environment,
@@ -73,6 +79,8 @@ def on_terminal(
         preexec_fn=_hear_interrupts,
     )
     os.close(follower)
+    if typed is not None:
+        os.write(leader, typed.encode())  # waits in the terminal until it is read
     try:
         yield Terminal(process, leader)
     finally:
@@ -97,7 +105,7 @@ def test_a_table_fits_the_terminal_and_loses_nothing(shoal: Run, broker: Broker)
     with on_terminal(broker, "topic", "list", width=40) as terminal:
         shown = without_colours(terminal.read_all())
     assert max(map(len, shown.replace("\r", "").splitlines())) <= 40
-    first_column = "".join(line[1:27].strip() for line in shown.splitlines())
+    first_column = "".join(line[:28].strip() for line in shown.splitlines())
     assert name in first_column
 
 
@@ -110,15 +118,48 @@ def test_colours_are_for_terminals_only(shoal: Run, broker: Broker) -> None:
     with on_terminal(broker, "group", "list", NO_COLOR="1") as terminal:
         assert "\x1b[33m" not in terminal.read_all()
     assert "\x1b" not in shoal("group", "list").stdout
+    why = ("why", "painters", "--seconds", "0.5")
+    with on_terminal(broker, *why) as terminal:
+        assert "\x1b[31m✗ the group has no active members" in terminal.read_all()
+    with on_terminal(broker, *why, NO_COLOR="1") as terminal:
+        assert "\x1b" not in terminal.read_all()
+    assert "\x1b" not in shoal(*why).stdout
 
 
-def test_a_person_is_told_at_once_that_nobody_listens(broker: Broker) -> None:
+def test_who_waits_is_told_at_once_that_nobody_listens(broker: Broker) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with on_terminal(broker, "topic", "list", "-b", address, "--timeout", "60") as terminal:
-            terminal.read_until(f"nobody listens at {address}; trying for 60 s")
+        said = f"shoal: nothing is listening on {address}; trying again"
+        command = ("topic", "list", "-b", address, "--timeout", "60")
+        with on_terminal(broker, *command) as terminal:
+            terminal.read_until(said)
             assert terminal.process.poll() is None
+        piped = subprocess.Popen([PROGRAM, *command], stderr=subprocess.PIPE, text=True)
+        try:
+            assert piped.stderr is not None
+            assert piped.stderr.readline().startswith(said)
+            assert piped.poll() is None
+        finally:
+            piped.kill()
+            piped.communicate()
+
+
+@pytest.mark.parametrize(("answer", "is_there"), [("n", True), ("", True), ("y", False)])
+def test_a_person_is_asked_before_a_group_is_deleted(
+    shoal: Run, broker: Broker, answer: str, is_there: bool
+) -> None:
+    shoal("topic", "create", "asked", "-p", "1")
+    shoal("produce", "asked", stdin="x\n")
+    shoal("consume", "asked", "-g", "answerers", "-n", "1")
+    command = ("group", "delete", "answerers")
+    with on_terminal(broker, *command, typed=f"{answer}\n") as terminal:
+        shown = terminal.read_all()
+    assert "This deletes the offsets of: answerers" in shown
+    assert "Continue? [y/N]" in shown
+    assert ("deleted answerers" in shown) is not is_there
+    assert terminal.process.returncode == (1 if is_there else 0)
+    assert ("answerers" in shoal("group", "list").stdout) is is_there
 
 
 def test_long_work_shows_how_far_it_is(shoal: Run, broker: Broker, tmp_path: Path) -> None:
@@ -128,7 +169,7 @@ def test_long_work_shows_how_far_it_is(shoal: Run, broker: Broker, tmp_path: Pat
     with on_terminal(broker, "produce", "bulk", str(lines)) as terminal:
         shown = without_colours(terminal.read_all())
         assert "writing" in shown
-        assert "50000 records written" in shown
+        assert "50,000 records written" in shown
     with (
         (tmp_path / "out.txt").open("wb") as out,
         on_terminal(broker, "consume", "bulk", stdout=out.fileno()) as terminal,
@@ -146,7 +187,7 @@ def test_a_group_is_watched_live(shoal: Run, broker: Broker) -> None:
         with on_terminal(broker, "consume", "seen", "-g", "watched") as member:
             member.read_until("x")
             terminal.read_until("joined")
-            terminal.read_until("Stable, 1 members")
+            terminal.read_until("Stable, 1 member")
             member.process.send_signal(signal.SIGINT)
             member.process.wait(20)
         terminal.read_until("left")
@@ -216,7 +257,7 @@ def test_everything_can_be_read_by_programs(shoal: Run) -> None:
         "topic": "spoken",
         "partitions": 2,
     }
-    written = shoal("produce", "spoken", "--json", stdin="a\nb\n")
+    written = shoal("produce", "spoken", "--json", stdin='{"value": "a"}\n{"value": "b"}\n')
     assert json.loads(written.stdout) == {"topic": "spoken", "records": 2}
     read = [json.loads(line) for line in shoal("consume", "spoken", "--json").stdout.splitlines()]
     assert sorted(one["value"] for one in read) == ["a", "b"]

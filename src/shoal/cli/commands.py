@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from shoal._version import __version__
+from shoal.cli.helping import HelpfulGroup, prepare
 
 
 class _Entry(NamedTuple):
@@ -21,18 +22,32 @@ class _Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, _Entry]] = {
-    "demo": _Entry("shoal.cli.demo", "The main job, everything embedded: broker, group, Spark."),
+    "demo": _Entry("shoal.cli.demo", "Run the end-to-end demo: broker, group, Spark."),
     "serve": _Entry("shoal.cli.serve", "Run a broker on this machine."),
+    "cluster": _Entry("shoal.cli.cluster", "Show the brokers, their versions and features."),
     "topic": _Entry("shoal.cli.topic", "List, create, describe, alter and delete topics."),
     "produce": _Entry("shoal.cli.produce", "Write records from standard input or files."),
     "consume": _Entry("shoal.cli.consume", "Read records, in a group or from partitions."),
     "group": _Entry("shoal.cli.group", "List, describe, watch and reset consumer groups."),
+    "transaction": _Entry(
+        "shoal.cli.transaction", "List, describe, abort transactions; find those that hang."
+    ),
     "fleet": _Entry("shoal.cli.fleet", "All groups at once: lag, rebalances, their history."),
-    "plan": _Entry("shoal.cli.plan", "What moves, and who waits, before a change is made."),
-    "why": _Entry("shoal.cli.why", "What is wrong with a group, and what to do."),
+    "exporter": _Entry(
+        "shoal.cli.exporter", "Metrics of a cluster and its groups, for Prometheus."
+    ),
+    "ui": _Entry("shoal.cli.ui", "Watch groups in a browser: lag, rebalances, what to do."),
+    "plan": _Entry("shoal.cli.plan", "Preview what a change to a group would move."),
+    "why": _Entry("shoal.cli.why", "Diagnose a group and suggest a fix."),
     "lab": _Entry("shoal.cli.lab", "How groups were rebalanced, then and now, side by side."),
     "log": _Entry("shoal.cli.log", "Dump, verify and repair log directories."),
     "user": _Entry("shoal.cli.user", "Manage the users of a broker."),
+    "acl": _Entry("shoal.cli.acl", "Who may do what: add, list, remove and test access rules."),
+    "quota": _Entry("shoal.cli.quota", "How much per second: list, set and remove quotas."),
+    "telemetry": _Entry(
+        "shoal.cli.telemetry", "Which metrics clients push to the broker (KIP-714)."
+    ),
+    "config": _Entry("shoal.cli.config", "What our clients make of other clients' settings."),
     "version": _Entry("shoal.cli.version", "Versions of Shoal and of what it found."),
 }
 
@@ -41,7 +56,7 @@ def _placeholder(name: str) -> TyperCommand:
     return TyperCommand(name, help=COMMANDS[name].help)
 
 
-class _LazyCommands(TyperGroup):
+class _LazyCommands(HelpfulGroup):
     """Shows the table in help and completion; imports a command when it is about to run."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the base names it
@@ -54,6 +69,7 @@ class _LazyCommands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
             found = import_module(COMMANDS[name].module).app
+            prepare(found)
             found._add_completion = False  # the program's own, not each command's
             command = typer.main.get_command(found)
             command.name = name
@@ -67,13 +83,15 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"shoal {__version__}")
+        from shoal.cli.output import tell
+
+        tell(f"shoal {__version__}")
         raise typer.Exit
 
 
@@ -89,7 +107,8 @@ def _root(
 def run() -> None:
     """Run the command that the arguments name; failures are the caller's to tell."""
     command = typer.main.get_command(app)
-    assert isinstance(command, TyperGroup)
+    assert isinstance(command, HelpfulGroup)
     # Unknown commands are answered with the nearest of these.
-    command.commands = {name: _placeholder(name) for name in COMMANDS}
+    placeholders: dict[str, Any] = {name: _placeholder(name) for name in COMMANDS}
+    command.commands = placeholders
     command(prog_name="shoal")

@@ -1,6 +1,6 @@
 """How commands reach a cluster: flags, environment, and named profiles in a TOML file.
 
-A flag wins over an environment variable, that over the profile, that over the default. Passwords
+Precedence: flag, environment variable, profile, default. Passwords
 are never flags: every process of the machine can read a command line. They come from
 ``SHOAL_SASL_PASSWORD``, a file, the profile, or a prompt.
 """
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from shoal.cli.helping import CONNECTION
+from shoal.cli.output import ask_password, warn
 from shoal.errors import ConfigError, ShoalError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,26 +35,46 @@ PROFILES_VARIABLE: Final = "SHOAL_PROFILES"
 TIMEOUT_MAX_S: Final = 365 * 86_400
 DEFAULT_SERVERS: Final = "localhost:9092"
 
-_FLAGS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+_FLAGS: Final[dict[str, tuple[tuple[str, ...], str, str]]] = {
     "bootstrap_servers": (
         ("--bootstrap", "-b"),
-        "Brokers to start from, host:port with commas between [localhost:9092].",
+        "HOST:PORT",
+        "Brokers to start from, with commas between  [default: localhost:9092].",
     ),
     "security_protocol": (
         ("--security-protocol",),
+        "NAME",
         "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
-    "ssl_cafile": (("--ssl-cafile",), "PEM file with the authorities to trust."),
-    "ssl_certfile": (("--ssl-certfile",), "PEM file with our own certificate."),
-    "ssl_keyfile": (("--ssl-keyfile",), "PEM file with its key."),
-    "sasl_mechanism": (("--sasl-mechanism",), "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
-    "sasl_username": (("--sasl-username",), "Who we are."),
+    "ssl_cafile": (("--ssl-cafile",), "FILE", "PEM file with the authorities to trust."),
+    "ssl_certfile": (("--ssl-certfile",), "FILE", "PEM file with our own certificate."),
+    "ssl_keyfile": (("--ssl-keyfile",), "FILE", "PEM file with the key of our certificate."),
+    "sasl_mechanism": (
+        ("--sasl-mechanism",),
+        "NAME",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.",
+    ),
+    "sasl_username": (("--sasl-username",), "USER", "SASL user name."),
 }
-_FROM_PROFILE: Final = (*_FLAGS, "sasl_password", "ssl_check_hostname", "ssl_key_password")
+FLAG_NAMES: Final = tuple(_FLAGS)
+_FROM_PROFILE: Final = (
+    *_FLAGS,
+    "sasl_password",
+    "sasl_plain_without_tls",
+    "ssl_check_hostname",
+    "ssl_key_password",
+    "sasl_oauthbearer_token_file",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_cafile",
+    "sasl_oauthbearer_extensions",
+)
 
 
 @dataclass(frozen=True)
-class Target:
+class ClusterTarget:
     """The cluster a command is for, and how long it may take to answer."""
 
     settings: dict[str, Any]
@@ -82,9 +104,7 @@ class Target:
         return Producer(**self.settings, max_block_ms=self._timeout_ms, **more)
 
     def _knock(self) -> None:
-        """Tell whoever sits there if nobody listens; the client tries until time is up."""
-        if not sys.stderr.isatty():
-            return
+        """Say at once if nobody listens; the client waits for a broker that is about to start."""
         from shoal.client.config import ConnectionConfig
 
         servers = self.settings["bootstrap_servers"]
@@ -96,11 +116,12 @@ class Target:
             except OSError:
                 return  # the client knows better what to say
             return
-        print(
-            f"nobody listens at {servers}; trying for {self.timeout_s:g} s "
-            "(start a broker with: shoal serve; name another with --bootstrap)",
-            file=sys.stderr,
+        warn(
+            f"shoal: nothing is listening on {servers}; trying again "
+            "(start a broker with: shoal serve; name another with --bootstrap)"
         )
+        if not logging.getLogger().handlers:  # else --verbose shows what the client says too
+            logging.getLogger("shoal.client.broker_links").setLevel(logging.ERROR)
 
     @property
     def _timeout_ms(self) -> int:
@@ -108,23 +129,34 @@ class Target:
 
 
 def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of a connection; it gets a ``Target`` as its first argument."""
+    """Give a command the flags of a connection; its first argument is a ``ClusterTarget``."""
     signature = inspect.signature(command, eval_str=True)
     own = list(signature.parameters.values())[1:]
     shared = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=typer.Option(None, *flags, help=text, show_default=False),
+            default=typer.Option(
+                None,
+                *flags,
+                help=text,
+                metavar=value,
+                show_default=False,
+                rich_help_panel=CONNECTION,
+            ),
             annotation=str | None,
         )
-        for name, (flags, text) in _FLAGS.items()
+        for name, (flags, value, text) in _FLAGS.items()
     ]
     shared += [
-        _option("profile", "--profile", "Settings from a profile file.", str | None, None),
-        _option("password_file", "--password-file", "Read the SASL password there.", str | None),
-        _option("timeout", "--timeout", "Give up after so many seconds.", float, 30.0),
-        _option("verbose", "--verbose", "Say on standard error what the client does.", bool, False),
+        _option("profile", "--profile", "NAME", "Settings from a profile file.", str | None),
+        _option(
+            "password_file", "--password-file", "FILE", "Read the SASL password there.", str | None
+        ),
+        _option("timeout", "--timeout", "SECONDS", "Give up after this long.", float, 30.0),
+        _option(
+            "verbose", "--verbose", None, "Log client activity to standard error.", bool, False
+        ),
     ]
 
     @functools.wraps(command)
@@ -134,7 +166,7 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
         if given.pop("verbose"):
             _explain(settings)
         try:
-            command(Target(settings, _seconds(given.pop("timeout"))), **given)
+            command(ClusterTarget(settings, _seconds(given.pop("timeout"))), **given)
         except ShoalError:
             raise
         except ValueError as error:
@@ -154,19 +186,35 @@ def _seconds(timeout: float) -> float:
     return timeout
 
 
-def _option(name: str, flag: str, text: str, kind: Any, default: Any = None) -> inspect.Parameter:
+def _option(
+    name: str, flag: str, value: str | None, text: str, kind: Any, default: Any = None
+) -> inspect.Parameter:
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=typer.Option(default, flag, help=text, show_default=default is not None),
+        default=typer.Option(
+            default,
+            flag,
+            help=text,
+            metavar=value,
+            show_default=default is not None,
+            rich_help_panel=CONNECTION,
+        ),
         annotation=kind,
     )
 
 
 def resolve(
-    flags: dict[str, str | None], profile: str | None, password_file: str | None
+    flags: dict[str, str | None],
+    profile: str | None,
+    password_file: str | None,
+    *,
+    may_ask: bool = True,
 ) -> dict[str, Any]:
     """The settings of a client, from all the places they may stand.
+
+    Args:
+        may_ask: a password that is missing is asked for, if a person is there.
 
     Raises:
         ConfigError: the profile is unknown or has a wrong key; a password is needed and missing.
@@ -184,9 +232,12 @@ def resolve(
     chosen.setdefault("bootstrap_servers", DEFAULT_SERVERS)
     if password_file is not None:
         chosen["sasl_password"] = utf8_text(password_file).rstrip("\n")
-    if str(chosen.get("security_protocol", "")).startswith("SASL_"):
+    uses_tokens = chosen.get("sasl_mechanism") == "OAUTHBEARER"
+    if str(chosen.get("security_protocol", "")).startswith("SASL_") and not uses_tokens:
         chosen.setdefault("sasl_password", None)
-        chosen["sasl_password"] = chosen["sasl_password"] or _prompt(chosen.get("sasl_username"))
+        chosen["sasl_password"] = chosen["sasl_password"] or _prompt(
+            chosen.get("sasl_username"), may_ask=may_ask
+        )
     return chosen
 
 
@@ -223,9 +274,13 @@ def _profile(name: str | None) -> dict[str, Any]:
         if key not in _FROM_PROFILE:
             hint = did_you_mean(key, _FROM_PROFILE, f"; known: {', '.join(_FROM_PROFILE)}")
             raise ConfigError(f"profile {name!r} in {path} has an unknown key {key!r}{hint}")
-    if "sasl_password" in found[name] and path.stat().st_mode & 0o077:
+    if any(map(_is_secret, found[name])) and path.stat().st_mode & 0o077:
         raise ConfigError(f"{path} holds a password and others can read it; run: chmod 600 {path}")
     return dict(found[name])
+
+
+def _is_secret(name: str) -> bool:
+    return "password" in name or "secret" in name
 
 
 def _explain(settings: dict[str, Any]) -> None:
@@ -235,13 +290,13 @@ def _explain(settings: dict[str, Any]) -> None:
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     for name, value in sorted(settings.items()):
-        shown = "****" if "password" in name and value else value
+        shown = "****" if _is_secret(name) and value else value
         logging.getLogger(__name__).debug("%s = %s", name, shown)
 
 
-def _prompt(username: object) -> str:
-    if not sys.stdin.isatty():
+def _prompt(username: object, *, may_ask: bool) -> str:
+    if not may_ask or not sys.stdin.isatty():
         raise ConfigError(
             "a SASL password is needed: set SHOAL_SASL_PASSWORD, or give --password-file"
         )
-    return str(typer.prompt(f"password of {username}", hide_input=True, err=True))
+    return ask_password(f"password of {username}")

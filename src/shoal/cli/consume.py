@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.connecting import Target, for_cluster
-from shoal.cli.output import progress, text_of
+from shoal.cli import completion
+from shoal.cli.connecting import ClusterTarget, for_cluster
+from shoal.cli.output import json_of, json_text, print_record, printable, progress, text_of, warn
+from shoal.client.listeners import RebalanceListener
 from shoal.errors import (
     BrokerError,
     CommitFailedError,
@@ -22,7 +23,8 @@ from shoal.errors import (
     ErrorCode,
     RebalanceInProgressError,
 )
-from shoal.types import Record, TopicPartition
+from shoal.fleet.moments import time_ms as time_ms
+from shoal.types import OffsetAndMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
     from shoal.client.consumer import Consumer
@@ -30,16 +32,32 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 POLL_S = 0.5
+WHERE = "Where to begin and where to stop"
+SHOWN = "What is shown"
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 Write = Callable[[Record[Any, Any]], None]
 
 
 @app.command()
 @for_cluster
 def consume(
-    target: Target,
-    topics: Annotated[list[str], typer.Argument(help="Topics, or one pattern with --pattern.")],
+    target: ClusterTarget,
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Topics, or one pattern with --pattern.",
+            autocompletion=completion.topics,
+        ),
+    ],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as a member of this group.")
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Read as a member of this group.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     pattern: Annotated[bool, typer.Option("--pattern", help="The topic is a pattern.")] = False,
     partition: Annotated[
@@ -47,37 +65,175 @@ def consume(
     ] = None,
     start: Annotated[
         str,
-        typer.Option("--from", help="earliest, latest, an offset, -N (the last N), or a time."),
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest, latest, an offset, -N (the last N), a time, or 2h (ago).",
+            rich_help_panel=WHERE,
+        ),
     ] = "earliest",
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Then stop.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count", "--max", "-n", min=1, help="Stop after N records.", rich_help_panel=WHERE
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="Stop before the first record of this time, or 15m (ago).",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    until_end: Annotated[
+        bool,
+        typer.Option(
+            "--until-end",
+            help="With --group too: stop at the end as it is now.",
+            rich_help_panel=WHERE,
+        ),
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Do not stop at the end: wait for new records.",
+            rich_help_panel=WHERE,
+        ),
+    ] = False,
     output: Annotated[
         str,
         typer.Option(
             "--format",
+            metavar="FORMAT",
             help="value, key, full, json, raw, or a template such as '{offset}: {value}'.",
+            rich_help_panel=SHOWN,
         ),
     ] = "value",
     commit: Annotated[bool, typer.Option(help="Commit in the group what was printed.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_uncommitted, or read_committed: no open or aborted records.",
+        ),
+    ] = "read_uncommitted",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="The same as --format json: `shoal produce --json` reads it.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = False,
 ) -> None:
     """Read records.
 
     Without a group: from --from to the end of each partition as it is now, then stop (--follow goes
-    on). With a group: what the group has not seen yet, until interrupted or --count.
+    on). With a group: what the group has not read yet, until Ctrl-C, --count, --until or
+    --until-end.
+
+    In JSON a key, value or header that is not UTF-8 is {"base64": "..."}; text is a string.
     """
     write = _writer("json" if as_json else output)
     if group is not None and partition:
         raise ConfigError("--partition reads without a group; leave out --group or --partition")
     if pattern and group is None:
         raise ConfigError("--pattern subscribes; give the group to read as with --group")
+    if follow and (until is not None or until_end):
+        raise ConfigError("--follow never ends; leave it out, or --until and --until-end")
+    end_ms = None if until is None else _past_ms(until)
+    if isolation not in ISOLATION_LEVELS:
+        raise ConfigError(f"--isolation {isolation!r} is not one of {', '.join(ISOLATION_LEVELS)}")
     if group is None:
-        _read_partitions(target, topics, partition, start, count, write, follow=follow)
+        _read_partitions(
+            target,
+            topics,
+            partition,
+            start,
+            count,
+            write,
+            follow=follow,
+            end_ms=end_ms,
+            isolation=isolation,
+        )
     else:
-        _read_as_member(target, topics, group, start, count, write, pattern=pattern, commit=commit)
+        _read_as_member(
+            target,
+            topics,
+            group,
+            start,
+            count,
+            write,
+            pattern=pattern,
+            commit=commit,
+            isolation=isolation,
+            ends=_Ends(end_ms) if until_end or end_ms is not None else None,
+        )
 
 
-def _absent(target: Target, topics: list[str]) -> list[str]:
+def _past_ms(until: str) -> int:
+    moment = time_ms(until)
+    if moment > time.time() * 1000:
+        raise ConfigError(
+            f"--until {until} is in the future; read with --follow, and stop with Ctrl-C"
+        )
+    return moment
+
+
+class _Ends:
+    """Where a member of a group stops: an offset for each partition it is given."""
+
+    def __init__(self, end_ms: int | None) -> None:
+        self._end_ms = end_ms
+        self._known: dict[TopicPartition, int] = {}
+
+    def look(self, consumer: Consumer) -> None:
+        new = [tp for tp in consumer.assignment() if tp not in self._known]
+        if new:
+            self._known |= end_offsets(consumer, new, self._end_ms)
+
+    def is_before(self, record: Record[Any, Any]) -> bool:
+        return record.offset < self._known.get(record.topic_partition, 0)
+
+    def done(self, consumer: Consumer) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What may be committed: not what was read past an end."""
+        return {
+            tp: OffsetAndMetadata(min(consumer.position(tp), self._known[tp]))
+            for tp in consumer.assignment()
+            if tp in self._known
+        }
+
+    def are_reached(self, consumer: Consumer) -> bool:
+        mine = consumer.assignment()
+        return all(tp in self._known and consumer.position(tp) >= self._known[tp] for tp in mine)
+
+
+def end_offsets(
+    consumer: Consumer, tps: list[TopicPartition], end_ms: int | None
+) -> dict[TopicPartition, int]:
+    """Where each partition ends now, or at the first record of a time."""
+    ends = consumer.end_offsets(tps)
+    if end_ms is None:
+        return ends
+    found = consumer.offsets_for_times(dict.fromkeys(tps, end_ms))
+    return {tp: ends[tp] if (one := found[tp]) is None else one.offset for tp in tps}
+
+
+class _Joined(RebalanceListener):
+    """Whether the group has given this member its share, which may be nothing."""
+
+    def __init__(self) -> None:
+        self.has_share = False
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        self.has_share = True
+
+
+def _absent(target: ClusterTarget, topics: list[str]) -> list[str]:
     """Topics that are not there: a consumer would wait for them without a word.
 
     Also where a cluster that cannot be reached is told after ``--timeout``, as in every command.
@@ -96,7 +252,7 @@ def _absent(target: Target, topics: list[str]) -> list[str]:
 
 
 def _read_as_member(
-    target: Target,
+    target: ClusterTarget,
     topics: list[str],
     group: str,
     start: str,
@@ -105,40 +261,53 @@ def _read_as_member(
     *,
     pattern: bool,
     commit: bool,
+    isolation: str,
+    ends: _Ends | None,
 ) -> None:
     if start not in ("earliest", "latest"):
         raise ConfigError(
-            f"--from {start}: a group goes on where it is, new ones from earliest or latest; move "
-            f"it with: shoal group reset {group}"
+            f"--from {start}: a group resumes where it committed, a new one at earliest or latest; "
+            f"move it with: shoal group reset {group} --to {start}"
         )
     wanted = _pattern(topics) if pattern else topics
     for topic in _absent(target, [] if pattern else topics):
-        print(f"shoal: there is no topic {topic!r} yet; waiting for it", file=sys.stderr)
+        warn(f"shoal: there is no topic {topic!r} yet; waiting for it")
     with target.consumer(
-        group_id=group, auto_offset_reset=start, enable_auto_commit=False
+        group_id=group,
+        auto_offset_reset=start,
+        enable_auto_commit=False,
+        isolation_level=isolation,
     ) as consumer:
-        consumer.subscribe(wanted)
+        joined = _Joined()
+        consumer.subscribe(wanted, joined)
         printed = 0
         while count is None or printed < count:
             records = consumer.poll(POLL_S, max_records=None if count is None else count - printed)
-            for record in records:
+            if ends is not None:
+                ends.look(consumer)
+            shown = [one for one in records if ends is None or ends.is_before(one)]
+            for record in shown:
                 write(record)
-            printed += len(records)
+            printed += len(shown)
             sys.stdout.flush()
             if commit and len(records):
-                _commit(consumer)
+                _commit(consumer, None if ends is None else ends.done(consumer))
+            if ends is not None and joined.has_share and ends.are_reached(consumer):
+                break
 
 
-def _commit(consumer: Consumer) -> None:
+def _commit(
+    consumer: Consumer, offsets: dict[TopicPartition, OffsetAndMetadata] | None = None
+) -> None:
     """Commit, unless the partitions are somebody else's by now: whoever has them prints again."""
     try:
-        consumer.commit_sync()
+        consumer.commit_sync(offsets)
     except (CommitFailedError, RebalanceInProgressError) as error:
-        print(f"shoal: not committed, so it may be printed again: {error}", file=sys.stderr)
+        warn(f"shoal: not committed, so it may be printed again: {error}")
 
 
 def _read_partitions(
-    target: Target,
+    target: ClusterTarget,
     topics: list[str],
     partitions: list[int] | None,
     start: str,
@@ -146,14 +315,18 @@ def _read_partitions(
     write: Write,
     *,
     follow: bool,
+    end_ms: int | None,
+    isolation: str,
 ) -> None:
     if absent := _absent(target, topics):
         raise ConfigError(f"there is no topic {absent[0]!r}; `shoal topic list` shows them")
-    with target.consumer(auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+    with target.consumer(
+        auto_offset_reset="earliest", enable_auto_commit=False, isolation_level=isolation
+    ) as consumer:
         tps = [tp for topic in topics for tp in _chosen(consumer, topic, partitions)]
         consumer.assign(tps)
         _go_to(consumer, tps, start)
-        ends = consumer.end_offsets(tps)
+        ends = end_offsets(consumer, tps, end_ms)
         printed = 0
         todo = sum(max(0, ends[tp] - consumer.position(tp)) for tp in tps)
         is_shown = not follow and not sys.stdout.isatty()
@@ -199,34 +372,8 @@ def _go_to(consumer: Consumer, tps: list[TopicPartition], start: str) -> None:
             consumer.seek(tp, ends[tp] if one is None else one.offset)
 
 
-_AGO = re.compile(r"(\d+)(s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
 _OTHERS = "earliest, latest, an offset, -N, "
 """What else may stand where a position is asked for."""
-
-
-def time_ms(text: str, others: str = "") -> int:
-    """A moment as milliseconds: ``2026-01-31T12:00``, or ``15m`` for fifteen minutes ago.
-
-    Args:
-        others: what the caller would have taken instead of a time, for the error.
-    """
-    if match := _AGO.fullmatch(text):
-        # No record is older than 1970: before that is the beginning.
-        return max(0, int(time.time() * 1000) - int(match[1]) * _SECONDS[match[2]] * 1000)
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.year < 1970:
-            return 0
-        moment = moment if moment.tzinfo else moment.astimezone()
-        return max(0, int(moment.timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise ConfigError(
-            f"{text!r} is no {'position' if others else 'time'}: give {others}a time such as "
-            "2026-01-31T12:00, or 15m for fifteen minutes ago"
-        ) from None
 
 
 def _pattern(topics: list[str]) -> re.Pattern[str]:
@@ -235,12 +382,12 @@ def _pattern(topics: list[str]) -> re.Pattern[str]:
     try:
         return re.compile(topics[0])
     except re.error as error:
-        raise ConfigError(f"{topics[0]!r} is no pattern: {error}") from None
+        raise ConfigError(f"{topics[0]!r} is not a valid pattern: {error}") from None
 
 
 def _writer(output: str) -> Write:
     if output == "json":
-        return lambda record: print(json.dumps(_as_json(record), ensure_ascii=False))
+        return lambda record: print_record(json_text(_as_json(record)))
     if output == "raw":
         return _write_raw
     templates = {
@@ -250,7 +397,9 @@ def _writer(output: str) -> Write:
     }
     template = templates.get(output, output)
     if "{" not in template:
-        raise ConfigError(f"{output!r} is no format: value, key, full, json, raw, or a template")
+        raise ConfigError(
+            f"{output!r} is not a valid format: use value, key, full, json, raw, or a template"
+        )
     nothing = _fields(Record("", 0, 0, 0, 0, None, None))  # type: ignore[arg-type]  # to try the template
     try:
         for _, name, _, _ in Formatter().parse(template):
@@ -262,7 +411,7 @@ def _writer(output: str) -> Write:
             f"the template {output!r} is wrong ({error}); fields: topic partition offset time "
             "key value headers"
         ) from None
-    return lambda record: print(template.format(**_fields(record)))
+    return lambda record: print_record(template.format(**_fields(record)))
 
 
 def _write_raw(record: Record[Any, Any]) -> None:
@@ -274,19 +423,22 @@ def _fields(record: Record[Any, Any]) -> dict[str, object]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "time": _moment(record.timestamp_ms),
+        "time": moment(record.timestamp_ms),
         "key": text_of(record.key),
         "value": text_of(record.value),
-        "headers": " ".join(f"{name}={text_of(value)}" for name, value in record.headers),
+        "headers": " ".join(
+            f"{printable(name)}={text_of(value)}" for name, value in record.headers
+        ),
     }
 
 
-def _moment(timestamp_ms: int) -> str:
+def moment(timestamp_ms: int) -> str:
+    """A time for people, in UTC."""
     try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        found = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{timestamp_ms}ms"  # any number may stand in a record
-    return moment.isoformat(timespec="milliseconds")
+    return found.isoformat(timespec="milliseconds")
 
 
 def _as_json(record: Record[Any, Any]) -> dict[str, object]:
@@ -295,11 +447,7 @@ def _as_json(record: Record[Any, Any]) -> dict[str, object]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _json_text(record.key),
-        "value": _json_text(record.value),
-        "headers": [[name, _json_text(value)] for name, value in record.headers],
+        "key": json_of(record.key),
+        "value": json_of(record.value),
+        "headers": [[name, json_of(value)] for name, value in record.headers],
     }
-
-
-def _json_text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OwnershipChange:
     """Partitions a member got or gave up, in seconds since the start."""
 
     at_s: float
@@ -26,16 +26,20 @@ class Change:
 
 
 @dataclass
-class Stage:
+class DemoStage:
     """What all members share: the group's name, the list of changes, the counts."""
 
     bootstrap_servers: str
     topic: str
     group_id: str
-    on_change: Callable[[Change], None]
+    on_change: Callable[[OwnershipChange], None]
+    session_ms: int
+    """After how long without a heartbeat a member is taken for dead."""
     started: float = field(default_factory=time.time)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[OwnershipChange] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
+    ended_s: float | None = None
+    """When the story is over: what members give up after it is only their good-bye."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def heard(self, member: str, line: str) -> None:
@@ -52,10 +56,15 @@ class Stage:
     ) -> None:
         """Keep and report one change."""
         moment = (time.time() if at is None else at) - self.started
-        change = Change(moment, member, kind, partitions)
+        change = OwnershipChange(moment, member, kind, partitions)
         with self._lock:
             self.changes.append(change)
-        self.on_change(change)
+        if self.ended_s is None:
+            self.on_change(change)
+
+    def end(self) -> None:
+        """From now on members only leave."""
+        self.ended_s = time.time() - self.started
 
     def owned(self, member: str) -> tuple[int, ...]:
         """What a member has now, by what was heard of it."""
@@ -70,10 +79,10 @@ class Stage:
         return tuple(sorted(numbers))
 
 
-class Member:
+class DemoMember:
     """One consumer of the group, a process of its own."""
 
-    def __init__(self, name: str, stage: Stage) -> None:
+    def __init__(self, name: str, stage: DemoStage) -> None:
         self.name = name
         self._stage = stage
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -85,9 +94,11 @@ class Member:
                 stage.topic,
                 stage.group_id,
                 name,
+                str(stage.session_ms),
             ],
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # Ctrl-C is for the demo, which ends its members
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -107,6 +118,11 @@ class Member:
         owned = self._stage.owned(self.name)
         self._process.kill()
         self._stage.note(self.name, "dies", owned)
+        self._end()
+
+    def abandon(self) -> None:
+        """End at once: the story is over."""
+        self._process.kill()
         self._end()
 
     def _end(self) -> None:

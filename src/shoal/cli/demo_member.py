@@ -19,8 +19,6 @@ from shoal.client.consumer import Consumer
 from shoal.types import TopicPartition
 
 POLL_S: Final = 0.2
-SESSION_MS: Final = 6_000
-"""The shortest a broker allows by default: a dead member is noticed after this."""
 
 
 def say(kind: str, partitions: Iterable[int] = (), records: int = 0) -> None:
@@ -36,12 +34,12 @@ class Notes:
         say("gets", [tp.partition for tp in partitions])
 
     def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        say("gives", [tp.partition for tp in partitions])
+        say("gives up", [tp.partition for tp in partitions])
 
 
 def main() -> None:
     """Consume until told to leave."""
-    bootstrap_servers, topic, group_id, name = sys.argv[1:]
+    bootstrap_servers, topic, group_id, name, session_ms = sys.argv[1:]
     leaving = False
 
     def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's form
@@ -58,8 +56,8 @@ def main() -> None:
         client_id=name,
         assignors=["cooperative-sticky"],
         auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=500,
+        session_timeout_ms=int(session_ms),
+        heartbeat_interval_ms=300,
         auto_commit_interval_ms=500,
     ) as consumer:
         consumer.subscribe([topic], listener=Notes())

@@ -1,27 +1,29 @@
 """``shoal fleet``: all groups of a cluster at once, and what happened to them.
 
-Works without Spark and Java: the tables are those of ``shoal.spark.history``, made in this process.
+Works without Spark and Java: ``shoal.fleet`` reads the records in this process.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.connecting import Target, for_cluster
+from shoal.cli.connecting import ClusterTarget, for_cluster
 from shoal.cli.consume import time_ms
-from shoal.cli.output import print_json, print_table, printable
-from shoal.errors import ConfigError, ShoalError
+from shoal.cli.group_patterns import wanted_groups
+from shoal.cli.output import print_json, print_table, say_more, warn
+from shoal.cli.what_if import what_if
+from shoal.errors import ConfigError, ShoalError, counted
+from shoal.fleet.member_names import short_names
+from shoal.records.arrow import need_arrow
 
 if TYPE_CHECKING:
-    from shoal.spark.history.report import FleetReport, GroupSummary
+    from shoal.fleet.report import FleetReport, GroupSummary
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -29,14 +31,11 @@ app = typer.Typer(
     help="Report on all groups of a cluster, and record their history.",
 )
 
-_UUID_CHARACTERS: Final = 37
-"""Member ids end with a dash and a UUID, which nobody reads."""
-
 
 @app.command("report")
 @for_cluster
 def report(
-    target: Target,
+    target: ClusterTarget,
     directory: Annotated[
         Path | None,
         typer.Argument(help="A recording or a broker's log directory, instead of a cluster."),
@@ -47,16 +46,15 @@ def report(
     since: Annotated[
         str | None, typer.Option(help="Only what happened since: a time, or 15m, 2h, 7d ago.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many rows of each table.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum rows per table.")] = 20,
     draw: Annotated[Path | None, typer.Option(help="Draw into this file: .svg or .png.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
 ) -> None:
     """Lag and rebalances of all groups: how far behind, why they rebalanced, what moved."""
-    from shoal.records.arrow import need_arrow
-    from shoal.spark.history.report import make_report
-    from shoal.spark.history.sources import ClusterSource, directory_source
-
     need_arrow()
+    from shoal.fleet.report import make_report
+    from shoal.fleet.sources import ClusterSource, directory_source
+
     _check_picture(draw)
     since_us = time_ms(since) * 1000 if since else 0
     with ExitStack() as stack:
@@ -64,7 +62,7 @@ def report(
             source = directory_source(directory)
         else:
             source = ClusterSource(stack.enter_context(target.admin()), target.settings)
-        found = make_report(source, wanted=_wanted(group), since_us=since_us)
+        found = make_report(source, wanted=wanted_groups(group), since_us=since_us)
     if as_json:
         print_json(_as_json(found))
     else:
@@ -82,15 +80,18 @@ def report(
 @app.command("record")
 @for_cluster
 def record(
-    target: Target,
-    directory: Annotated[Path, typer.Argument(help="Where to keep it; goes on if it is there.")],
+    target: ClusterTarget,
+    directory: Annotated[Path, typer.Argument(help="Recording directory; resumes if it exists.")],
     every: Annotated[
         float, typer.Option(min=0.1, max=86_400, help="Seconds between looks.")
     ] = 30.0,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many refreshes.")
+    ] = None,
 ) -> None:
     """Keep the history of all groups, because the cluster forgets it; until Ctrl-C."""
-    from shoal.spark.history.recorder import Recorder
+    need_arrow()
+    from shoal.fleet.recorder import Recorder
 
     total = 0
 
@@ -98,24 +99,21 @@ def record(
         nonlocal total
         total += count
         if count:
-            typer.echo(f"{count:,} records kept, {total:,} since the start", err=True)
+            warn(f"{counted(count, 'record')} kept, {total:,} since the start")
 
     def failed(error: ShoalError) -> None:
-        typer.echo(f"nothing kept this time: {printable(str(error))}", err=True)
+        warn(f"nothing kept this time: {error}")
 
     with target.admin() as admin, Recorder(admin, target.settings, directory) as recorder:
         recorder.run(every, seen=seen, failed=failed, rounds=rounds)
 
 
+app.command("what-if")(what_if)
+
+
 def _check_picture(draw: Path | None) -> None:
     if draw is not None and draw.suffix not in (".svg", ".png"):
         raise ConfigError(f"{draw}: pictures are .svg or .png files")
-
-
-def _wanted(patterns: list[str] | None) -> Callable[[str], bool]:
-    if not patterns:
-        return lambda _: True
-    return lambda name: any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _as_json(found: FleetReport) -> dict[str, Any]:
@@ -142,26 +140,42 @@ def _print(found: FleetReport, limit: int) -> None:
         f"rebalances: {len(found.rebalances):,}"
     )
     worst = sorted(found.groups, key=lambda one: (-(one.lag or 0), -one.rebalances, one.group))
-    columns = ("group", "state", "members", "partitions", "lag", "behind", "uneven", "rebalances")
-    print_table((*columns, "last"), [_group_row(one) for one in worst[:limit]], title=title)
-    _say_more(len(worst), limit, "groups")
+    columns = (
+        "group",
+        "protocol",
+        "state",
+        "members",
+        "partitions",
+        "lag",
+        "behind",
+        "uneven",
+        "rebalances",
+    )
+    print_table(
+        (*columns, "last"),
+        [_group_row(one) for one in worst[:limit]],
+        title=title,
+        facts={
+            "groups": len(found.groups),
+            "members": members,
+            "rebalances": len(found.rebalances),
+        },
+    )
+    say_more(len(worst), limit, "groups")
     if found.rebalances:
         recent = list(reversed(found.rebalances))[:limit]
         names = ("when", "group", "generation", "cause", "sure", "who", "moved", "took", "pause")
-        print_table(names, [_rebalance_row(row) for row in recent], title="latest rebalances")
-        _say_more(len(found.rebalances), limit, "rebalances")
+        rows = [_rebalance_row(row) for row in recent]
+        print_table(names, rows, title="latest rebalances", is_first=False)
+        say_more(len(found.rebalances), limit, "rebalances")
     if found.unreadable:
-        typer.echo(f"{found.unreadable:,} records cannot be read and are left out", err=True)
-
-
-def _say_more(count: int, limit: int, what: str) -> None:
-    if count > limit:
-        typer.echo(f"{count - limit:,} more {what}; --limit shows them")
+        warn(f"{found.unreadable:,} records cannot be read and are left out")
 
 
 def _group_row(one: GroupSummary) -> tuple[object, ...]:
     return (
         one.group,
+        one.protocol,
         one.state,
         one.members,
         one.partitions,
@@ -195,15 +209,8 @@ def _rebalance_row(row: dict[str, Any]) -> tuple[object, ...]:
         row["generation"],
         row["cause"],
         row["certain"],
-        " ".join(map(short_member, who)),
+        " ".join(short_names(who)),
         row["moved"],
         None if took is None else _duration(took / 1000),
         None if pause is None else _duration(pause / 1000),
     )
-
-
-def short_member(member_id: str) -> str:
-    """A member id without the UUID that Kafka's coordinators append to the client id."""
-    tail = member_id[-_UUID_CHARACTERS:]
-    is_uuid = tail.count("-") == 5 and tail.startswith("-")
-    return member_id[:-_UUID_CHARACTERS] if is_uuid and len(member_id) > len(tail) else member_id

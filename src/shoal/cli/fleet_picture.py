@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shoal.drawing import FAINT, INK, Canvas, color_of
 
 if TYPE_CHECKING:
-    from shoal.spark.history.report import FleetReport
+    from shoal.fleet.report import FleetReport
 
 LEFT, WIDTH, RIGHT = 170, 760, 190
 TOP, LAG_HEIGHT, LANE = 56, 190, 16

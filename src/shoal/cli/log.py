@@ -6,20 +6,30 @@ first, needs a directory that nobody uses, and keeps every byte it takes out.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
 
-from shoal.cli.output import confirm_or_stop, print_json, print_table, progress, text_of
+from shoal.cli.consume import moment
+from shoal.cli.offsets_story import tell_record
+from shoal.cli.output import (
+    confirm_or_stop,
+    json_of,
+    print_json,
+    print_table,
+    progress,
+    tell,
+    text_of,
+    warn,
+)
 from shoal.errors import ConfigError, ShoalError, StorageError
 from shoal.log import dumping, inspection, repair
 from shoal.log.directory import OFFSETS_TOPIC
 from shoal.log.disk import OsDisk
-from shoal.log.inspection import Status, Target
+from shoal.log.inspection import InspectionTarget, Status
+from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -46,11 +56,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines instead of a ta
 def dump(
     path: Path,
     records: Annotated[bool, typer.Option("--records", "-r", help="Records, not batches.")] = False,
-    start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0)] = 0,
-    end: Annotated[int | None, typer.Option("--to", metavar="OFFSET", help="Exclusive.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Stop after so many rows.", min=1)] = None,
+    start: Annotated[
+        int,
+        typer.Option("--from", metavar="OFFSET", min=0, help="The first offset to show."),
+    ] = 0,
+    end: Annotated[
+        int | None,
+        typer.Option("--to", metavar="OFFSET", help="The offset to stop before."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Stop after this many rows.", min=1)] = None,
     skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Go on behind bytes that are no batch.")
+        bool, typer.Option("--skip-corrupt", help="Skip over bytes that are not a valid batch.")
     ] = False,
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Decode as records of __consumer_offsets.")
@@ -63,7 +79,7 @@ def dump(
     A table ends after 1,000 rows unless --limit says otherwise.
     """
     if end is not None and end <= start:
-        raise ConfigError(f"--to {end} is not behind --from {start}: there is nothing between")
+        raise ConfigError(f"--to {end} must be greater than --from {start}")
     target = inspection.look_at(path)
     choice = dumping.Choice(start, end, skip_corrupt)
     rows: Iterable[dict[str, Any]]
@@ -75,7 +91,7 @@ def dump(
         rows = (row if as_json else _batch(row) for row, _ in dumping.batches(target, choice))
     if as_json:
         for row in islice(rows, limit):
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            print_json(row)
     else:
         _print_rows(rows, limit or _ROWS_MAX)
 
@@ -114,18 +130,19 @@ def _print_rows(rows: Iterable[dict[str, Any]], limit: int) -> None:
     except ShoalError as error:
         failure = error  # what was read before it is shown first
     if shown:
-        columns = [name for name in shown[0] if any(row[name] is not None for row in shown)]
-        print_table(columns, [[row[name] for name in columns] for row in shown])
+        names = dict.fromkeys(name for row in shown for name in row)  # not all have the same
+        columns = [name for name in names if any(row.get(name) is not None for row in shown)]
+        print_table(columns, [[row.get(name) for name in columns] for row in shown])
     elif failure is None:
-        typer.echo("nothing to show")
+        tell("nothing to show")
     if more:
-        typer.echo(f"… and more; --limit shows more than {limit} rows", err=True)
+        warn(f"… and more; --limit shows more than {limit} rows")
     if failure is not None:
         raise failure
 
 
 def _record_rows(
-    target: Target, choice: dumping.Choice, *, offsets: bool, as_json: bool
+    target: InspectionTarget, choice: dumping.Choice, *, offsets: bool, as_json: bool
 ) -> Iterator[dict[str, Any]]:
     topics = {
         partition.directory: partition.topic_partition and partition.topic_partition.topic
@@ -134,14 +151,16 @@ def _record_rows(
     for row in dumping.records(target, choice):
         topic = topics.get(row["file"].rpartition("/")[0])
         if (offsets or topic == OFFSETS_TOPIC) and not row["control"]:
-            key, value = _decoded(row["key"], row["value"])
-            row["key"], row["value"] = (key, value) if as_json else (_brief(key), _brief(value))
+            if not as_json:
+                yield _story(row)
+                continue
+            row["key"], row["value"] = _decoded(row["key"], row["value"])
         elif as_json:
-            row["key"], row["value"] = _plain(row["key"]), _plain(row["value"])
+            row["key"], row["value"] = json_of(row["key"]), json_of(row["value"])
         else:
             row["key"], row["value"] = text_of(row["key"]), text_of(row["value"])
         row["headers"] = [
-            (name, _plain(content) if as_json else text_of(content))
+            (name, json_of(content) if as_json else text_of(content))
             for name, content in row["headers"]
         ]
         if not as_json:
@@ -150,36 +169,24 @@ def _record_rows(
         yield row
 
 
-def _plain(data: bytes | None) -> Any:
-    """Bytes for JSON: text where it is UTF-8, base64 elsewhere."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
 def _decoded(key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
     """A record of ``__consumer_offsets``; as plain bytes where it is something else."""
-    from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
-
     if key is None:
-        return None, _plain(value)
+        return None, json_of(value)
     try:
         decoded = decode_key(key)
         if isinstance(decoded, UnknownKey):
-            return {"type": f"unknown ({decoded.record_type})"}, _plain(value)
+            return {"type": f"unknown ({decoded.record_type})"}, json_of(value)
         return _fields(decoded), _fields(decode_value(decoded, value))
     except ShoalError as error:
-        return {"error": str(error), "data": _plain(key)}, _plain(value)
+        return {"error": str(error), "data": json_of(key)}, json_of(value)
 
 
 def _fields(message: Any) -> Any:
     if message is None:
         return None
     if isinstance(message, bytes | memoryview):
-        return _plain(bytes(message))
+        return json_of(bytes(message))
     if isinstance(message, list | tuple):
         return [_fields(one) for one in message]
     names = getattr(type(message), "__slots__", None)
@@ -189,14 +196,11 @@ def _fields(message: Any) -> Any:
     return {"type": type(message).__name__, **found}
 
 
-def _brief(value: Any) -> str:
-    """A decoded record in one cell."""
-    if value is None:
-        return "∅"
-    if isinstance(value, dict) and "type" in value:
-        rest = " ".join(f"{name}={_brief(one)}" for name, one in value.items() if name != "type")
-        return f"{value['type']} {rest}"
-    return text_of(str(value).encode())
+def _story(row: dict[str, Any]) -> dict[str, Any]:
+    """A record of ``__consumer_offsets`` for people."""
+    group, what = tell_record(row["key"], row["value"])
+    shown = {name: row[name] for name in ("file", "offset")}
+    return shown | {"time": moment(row["timestamp_ms"]), "group": group, "what": what}
 
 
 @app.command("verify")
@@ -216,7 +220,7 @@ def verify(
             advance(1)
             if target.file is not None and verdict.detail == inspection.FOREIGN:
                 raise StorageError(
-                    f"{path} is no file of a partition; give a data directory, a partition's, or "
+                    f"{path} is not a partition file; give a data directory, a partition's, or "
                     "one of its files"
                 )
             worst = max(worst, verdict.status, key=_WORST_LAST.index)
@@ -233,7 +237,7 @@ def verify(
         table = [[row[name] if row[name] != 0 else None for name in columns] for row in rows]
         print_table(["file", "status", "at", "batches", "records", "detail"], table)
     if not as_json and worst is Status.OK:
-        typer.echo("ok")
+        tell("ok")
     raise typer.Exit(EXIT_CODES[worst])
 
 
@@ -254,22 +258,22 @@ def mend(
     """
     target = inspection.look_at(path)
     if not target.is_data_directory:
-        raise typer.BadParameter("repair works on a whole data directory")
+        raise typer.BadParameter("give the whole data directory of a broker, not a part of it")
     todo = repair.plan(target, drop_corrupt=drop_corrupt)
     left = [f"{one.path}: {one.status.value}, {one.detail}" for one in todo.left]
     if todo.steps:
         lines = [f"  {step.path}: {step.text}" for step in todo.steps]
-        confirm_or_stop("\n".join([f"In {target.disk.root}:", *lines]), yes=yes)
+        confirm_or_stop(f"In {target.disk.root}:", *lines, yes=yes)
         for done in repair.apply(OsDisk(target.disk.root), todo):
             if not as_json:
-                typer.echo(done)
+                tell(done)
     if as_json:
         print_json({"done": [[step.path, step.text] for step in todo.steps], "left": left})
     else:
         for line in left:
             hint = "" if drop_corrupt else " (--drop-corrupt takes it out)"
-            typer.echo(f"left as it is: {line}{hint}", err=True)
+            warn(f"left as it is: {line}{hint}")
         if not todo.steps and not left:
-            typer.echo("nothing to mend")
+            tell("nothing to repair")
     if left:
         raise typer.Exit(EXIT_CODES[Status.CORRUPT])

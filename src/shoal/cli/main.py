@@ -30,7 +30,9 @@ def main() -> None:
     try:
         _run()
     except ShoalError as error:
-        _fail(str(error))
+        from shoal.cli.hints import with_hint
+
+        _fail(with_hint(error))
     except BrokenPipeError:
         # The reader went away (`| head`). Standard output is closed for good, so that the
         # interpreter does not complain when it flushes at exit.
@@ -66,5 +68,7 @@ def _run() -> None:
 
 
 def _fail(text: str) -> None:
-    print(f"shoal: {' '.join(text.split())}", file=sys.stderr)
+    from shoal.cli.output import warn
+
+    warn(f"shoal: {' '.join(text.split())}")
     sys.exit(EXIT_FAILED)

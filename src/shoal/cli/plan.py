@@ -9,36 +9,37 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from shoal.assign.loading import BUILT_IN
 from shoal.assign.plan import (
     Change,
-    Group,
     Join,
     Leave,
     Load,
-    Member,
+    Outcome,
     Plan,
+    PlannedGroup,
+    PlannedMember,
     Resize,
     Restart,
     Resubscribe,
     Switch,
-    Topic,
     plan,
 )
 from shoal.assign.plan_document import EXAMPLES, DocumentError, read
 from shoal.assign.plan_picture import LEGEND, as_json, columns, matrix_lines, picture
-from shoal.cli.connecting import Target, for_cluster, utf8_text
-from shoal.cli.output import print_json, print_table, printable
-from shoal.errors import ConfigError
-from shoal.types import TopicPartition
-
-if TYPE_CHECKING:
-    from shoal.client.admin import Admin
+from shoal.cli import completion
+from shoal.cli.connecting import ClusterTarget, for_cluster, utf8_text
+from shoal.cli.output import print_json, print_table, tell
+from shoal.cli.why import EXIT_PROBLEM, show_findings
+from shoal.errors import ConfigError, counted
+from shoal.fleet.live_group import live_group
+from shoal.fleet.migration_rehearsal import rehearse_migration as rehearsed
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -51,14 +52,21 @@ _STDIN = Path("-")
 @app.command(name="plan")
 @for_cluster
 def plan_command(
-    target: Target,
+    target: ClusterTarget,
     file: Annotated[
         Path | None,
         typer.Argument(
             metavar="[FILE]", help="A described group, YAML or JSON; - is standard input."
         ),
     ] = None,
-    example: Annotated[str | None, typer.Option(help="A built-in group; see --examples.")] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A built-in group; see --examples.",
+            autocompletion=completion.plan_examples,
+        ),
+    ] = None,
     examples: Annotated[bool, typer.Option("--examples", help="List the examples.")] = False,
     group: Annotated[str | None, typer.Option(help="A group of the live cluster.")] = None,
     join: Annotated[list[str] | None, typer.Option(help="A member that joins.")] = None,
@@ -73,6 +81,16 @@ def plan_command(
     strategy: Annotated[str | None, typer.Option(help="Change to this assignor, or any.")] = None,
     restart: Annotated[str | None, typer.Option(help="Rolling: static or dynamic.")] = None,
     assignor: Annotated[list[str] | None, typer.Option(help="Only these assignors.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="Who assigns: classic (a member), consumer (the broker, KIP-848)."),
+    ] = None,
+    rehearse_migration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP", help="Would a live group move to the consumer protocol? What stops."
+        ),
+    ] = None,
     watch: Annotated[
         float,
         typer.Option(
@@ -87,10 +105,19 @@ def plan_command(
     """What moves, and who waits, if a group changes: for every assignor, before it is done."""
     if examples:
         for name, document in EXAMPLES.items():
-            typer.echo(f"{name:16}{document['about']}")
+            tell(f"{name:16}{document['about']}")
+        return
+    if rehearse_migration is not None:
+        if file or example or group or protocol:
+            raise ConfigError("--rehearse-migration names the group: give no other one")
+        _rehearse(target, rehearse_migration, as_json_=as_json_)
         return
     try:
         described, changes = _described(target, file, example, group, watch)
+        described = _by(protocol, described)
+        if group is not None:
+            leave = [_member_called(described, one) for one in leave or ()]
+            subscribe = [_subscription_of(described, one) for one in subscribe or ()]
         changes += _from_flags(described, join, leave, partitions, subscribe, strategy, restart)
         planned = plan(described, changes, list(assignor) if assignor else None)
         drawn = picture(planned) if svg or png else None
@@ -111,9 +138,65 @@ def plan_command(
         _print(planned, matrix=matrix)
 
 
+def _rehearse(target: ClusterTarget, group_id: str, *, as_json_: bool) -> None:
+    """What blocks the move, what it moves and stops, and what to know before."""
+    with target.admin() as admin:
+        found = admin.describe_group(group_id)
+        if found.state == "Dead":
+            raise ConfigError(f"there is no group {group_id!r}; `shoal group list` shows them")
+        configs = admin.describe_configs(broker=found.coordinator_id)
+        settings = {name: one.value for name, one in configs.items() if one.value is not None}
+        is_offered = admin.offers_new_protocol(group_id)
+        described = live_group(admin, group_id) if found.members else None
+    findings = rehearsed(found, settings, is_offered=is_offered)
+    outcomes = [] if described is None or found.protocol == "consumer" else _moves(described)
+    is_blocked = any(one.level == "problem" for one in findings)
+    if as_json_:
+        print_json(
+            {
+                "group": group_id,
+                "protocol": found.protocol,
+                "blocked": is_blocked,
+                "findings": [asdict(one) for one in findings],
+                "steps": [
+                    {"step": what, "moved": one.moved, "stopped": one.stopped}
+                    for what, one in outcomes
+                ],
+            }
+        )
+    else:
+        verdict = "it would be refused" if is_blocked else "it would be converted"
+        if found.protocol == "classic":
+            present = counted(len(found.members), "member")
+            tell(f"group {group_id}: {found.state}, {present}; {verdict}")
+        show_findings(findings)
+        rows = [(what, one.moved, one.stopped) for what, one in outcomes]
+        if rows:
+            print_table(("what is done", "moved", "stopped"), rows)
+    if is_blocked:
+        raise typer.Exit(EXIT_PROBLEM)
+
+
+def _moves(group: PlannedGroup) -> list[tuple[str, Outcome]]:
+    """All members are restarted one by one: as the group is, and with the broker's assignors."""
+    rolling = [Restart(static=all(one.instance_id for one in group.members.values()))]
+    as_it_is = plan(group, rolling, [group.assignor]).outcomes if group.assignor in BUILT_IN else ()
+    moved = plan(replace(group, protocol="consumer"), rolling).outcomes
+    return [(f"restart all one by one, {one.assignor}", one) for one in (*as_it_is, *moved)]
+
+
+def _by(protocol: str | None, group: PlannedGroup) -> PlannedGroup:
+    """The same group, if its members spoke another protocol."""
+    if protocol is None:
+        return group
+    if protocol not in ("classic", "consumer"):
+        raise ConfigError(f"--protocol must be classic or consumer, not {protocol!r}")
+    return replace(group, protocol=protocol)
+
+
 def _described(
-    target: Target, file: Path | None, example: str | None, group: str | None, watch: float
-) -> tuple[Group, list[Change]]:
+    target: ClusterTarget, file: Path | None, example: str | None, group: str | None, watch: float
+) -> tuple[PlannedGroup, list[Change]]:
     given = [one for one in (file, example, group) if one is not None]
     if len(given) != 1:
         raise ConfigError("give one of: a file, --example NAME (see --examples), --group NAME")
@@ -147,49 +230,21 @@ def _parsed(file: Path) -> object:
         raise ConfigError(f"{_named(file)} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def live_group(admin: Admin, group_id: str, watch_s: float = 0.0) -> Group:
-    """A group as it is now: members, what they read, how far they are behind, and how fast what
-    they read grows, measured for ``watch_s`` seconds."""
-    found = admin.describe_group(group_id)
-    if not found.members:
-        raise ConfigError(f"group {group_id!r} has no members now; describe it in a file instead")
-    names: dict[str, str] = {}
-    for one in found.members:
-        short = one.group_instance_id or one.client_id
-        # Short names are for people, but they must tell members apart.
-        names[one.member_id] = one.member_id if short in names.values() else short
-    wanted = sorted({topic for one in found.members for topic in one.topics})
-    lags = {tp: one.lag or 0 for tp, one in admin.group_lag(group_id).items()}
-    speeds = _bytes_per_s(admin, wanted, watch_s) if watch_s > 0 else {}
-    topics = {}
-    for name, topic in admin.describe_topics(*wanted).items():
-        partitions = [TopicPartition(name, number) for number in range(len(topic.partitions))]
-        topics[name] = Topic(
-            len(partitions),
-            lag=[lags.get(tp, 0) for tp in partitions],
-            bytes_per_s=[speeds.get(tp, 0.0) for tp in partitions] if speeds else (),
-        )
-    return Group(
-        topics,
-        {
-            names[one.member_id]: Member(tuple(sorted(one.topics)), one.group_instance_id)
-            for one in found.members
-        },
-        found.assignor or None,
-        {names[one.member_id]: sorted(one.assignment) for one in found.members},
-    )
+def _member_called(group: PlannedGroup, given: str) -> str:
+    """The member of a live group with this id, or whose name begins so, if there is one such."""
+    if given in group.members:
+        return given
+    found = [name for name in group.members if name.startswith(given) or given.startswith(name)]
+    return found[0] if len(found) == 1 else given
 
 
-def _bytes_per_s(admin: Admin, topics: list[str], seconds: float) -> dict[TopicPartition, float]:
-    """How fast partitions grow on disk; one that retention made smaller counts as idle."""
-    before, began = admin.partition_sizes(*topics), time.monotonic()
-    time.sleep(seconds)
-    after, taken = admin.partition_sizes(*topics), time.monotonic() - began
-    return {tp: max(0, size - before.get(tp, 0)) / taken for tp, size in after.items()}
+def _subscription_of(group: PlannedGroup, given: str) -> str:
+    member, separator, topics = given.rpartition("=")
+    return f"{_member_called(group, member)}{separator}{topics}" if member else given
 
 
 def _from_flags(
-    group: Group,
+    group: PlannedGroup,
     join: list[str] | None,
     leave: list[str] | None,
     partitions: list[str] | None,
@@ -204,7 +259,7 @@ def _from_flags(
         changes.append(Leave(leave))
     if join:
         everything = tuple(group.topics)
-        changes.append(Join({member_id: Member(everything) for member_id in join}))
+        changes.append(Join({member_id: PlannedMember(everything) for member_id in join}))
     if subscribe:
         changes.append(Resubscribe(dict(_topics(one) for one in subscribe)))
     if strategy is not None:
@@ -233,9 +288,10 @@ def _topics(given: str) -> tuple[str, tuple[str, ...]]:
 def _print(planned: Plan, *, matrix: bool) -> None:
     group = planned.group
     count = sum(topic.partitions for topic in group.topics.values())
-    typer.echo(
-        f"{len(group.members)} members, {len(group.topics)} topics, {count:,} partitions; "
-        f"{printable('; then '.join(map(str, planned.changes))) or 'no change'}"
+    changes = "; then ".join(map(str, planned.changes)) or "no change"
+    title = (
+        f"{counted(len(group.members), 'member')}, {counted(len(group.topics), 'topic')}, "
+        f"{counted(count, 'partition')}; {changes}"
     )
     print_table(
         ("assignor", "protocol", "rebalances", "moved", "stopped"),
@@ -243,6 +299,13 @@ def _print(planned: Plan, *, matrix: bool) -> None:
             (one.assignor, one.protocol.name.lower(), one.rebalances, one.moved, one.stopped)
             for one in planned.outcomes
         ],
+        title=title,
+        facts={
+            "members": len(group.members),
+            "topics": len(group.topics),
+            "partitions": count,
+            "change": changes,
+        },
     )
     for measure in planned.outcomes[0].loads_after:
         _print_loads(planned, measure)
@@ -261,10 +324,11 @@ def _print_loads(planned: Plan, measure: str) -> None:
             row += shown(outcome.loads_after[measure])
         rows.append(row)
     names = ["min", "max", "std dev"]
-    head = ["assignor", *names]
+    # Named in the head and not in a title: a pipe gets it too.
+    head = [f"{measure.replace('_per_s', '/s')} per member", *names]
     if planned.changes:
-        head = ["assignor", *names, *(f"{name} after" for name in names)]
-    print_table(head, rows, title=f"{measure.replace('_per_s', '/s')} per member")
+        head += [f"{name} after" for name in names]
+    print_table(head, rows, is_first=False)
 
 
 def _print_matrices(planned: Plan) -> None:
@@ -272,9 +336,11 @@ def _print_matrices(planned: Plan) -> None:
     partitions = columns(planned)
     for outcome in planned.outcomes:
         lines = matrix_lines(outcome, partitions, width)
-        typer.echo(f"\n{outcome.assignor}")
+        tell("")
+        tell(outcome.assignor)
         for line in lines[:MATRIX_ROWS_MAX]:
-            typer.echo(printable(line))
+            tell(line)
         if len(lines) > MATRIX_ROWS_MAX:
-            typer.echo(f"… {len(lines) - 1} members in all")
-    typer.echo(f"\n{LEGEND}")
+            tell(f"… {len(lines) - 1} members in all")
+    tell("")
+    tell(LEGEND)

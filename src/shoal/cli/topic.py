@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.connecting import Target, for_cluster
+from shoal.cli import completion
+from shoal.cli.connecting import ClusterTarget, for_cluster
 from shoal.cli.output import confirm_or_stop, print_json, print_table, say
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, counted
 from shoal.types import TopicPartition
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ Settings = Annotated[
 @app.command("list")
 @for_cluster
 def list_topics(
-    target: Target,
+    target: ClusterTarget,
     internal: Annotated[bool, typer.Option(help="Internal topics too.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,10 +49,25 @@ def list_topics(
 @app.command("create")
 @for_cluster
 def create(
-    target: Target,
-    name: Annotated[str, typer.Argument(help="The new topic.")],
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1)] = None,
-    replication_factor: Annotated[int | None, typer.Option(min=1)] = None,
+    target: ClusterTarget,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic.")],
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            help="In how many parts the topic is kept: at most this many members of a group read "
+            "it at the same time. Can grow later, never shrink. The broker's default if not given.",
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="On how many brokers each partition is kept. The broker's default if not given.",
+        ),
+    ] = None,
     config: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,15 +80,18 @@ def create(
             configs=_pairs(config),
         )
         count = len(admin.describe_topics(name)[name].partitions)
-    text = f"created {name} with {count} partition{'s' if count != 1 else ''}"
+    text = f"created {name} with {counted(count, 'partition')}"
     say(text, {"topic": name, "partitions": count}, as_json=as_json)
 
 
 @app.command("describe")
 @for_cluster
 def describe(
-    target: Target,
-    name: Annotated[str, typer.Argument(help="The topic.")],
+    target: ClusterTarget,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=completion.topics),
+    ],
     all_settings: Annotated[bool, typer.Option("--all", help="Default settings too.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +124,7 @@ def describe(
     columns = ("partition", "leader", "replicas", "in sync", "first offset", "end offset")
     print_table(columns, [_row(row) for row in rows], title=f"topic {name}")
     if shown:
-        print_table(("setting", "value"), list(shown.items()))
+        print_table(("setting", "value"), list(shown.items()), is_first=False)
 
 
 def _offset(found: object) -> int | None:
@@ -121,8 +140,11 @@ def _row(row: Mapping[str, object]) -> list[object]:
 @app.command("alter")
 @for_cluster
 def alter(
-    target: Target,
-    name: Annotated[str, typer.Argument(help="The topic.")],
+    target: ClusterTarget,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=completion.topics),
+    ],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", help="Grow to this many.", min=1)
     ] = None,
@@ -142,22 +164,33 @@ def alter(
         if changes:
             admin.alter_configs(changes, topic=name)
     done = {"topic": name, "partitions": partitions, "settings": changes}
-    say(f"changed {name}", done, as_json=as_json)
+    told = [] if partitions is None else [counted(partitions, "partition")]
+    told += [f"{key} {'unset' if value is None else value}" for key, value in changes.items()]
+    say(f"changed {name}: {', '.join(told)}", done, as_json=as_json)
 
 
 @app.command("delete")
 @for_cluster
 def delete(
-    target: Target,
-    names: Annotated[list[str], typer.Argument(help="Topics to delete, with all records.")],
+    target: ClusterTarget,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Topics to delete, with all records.",
+            autocompletion=completion.topics,
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete topics and everything in them."""
     with target.admin() as admin:
         found = admin.describe_topics(*names)
-        counts = ", ".join(f"{one.name} ({len(one.partitions)})" for one in found.values())
-        confirm_or_stop(f"This deletes topics (partitions) for ever: {counts}", yes=yes)
+        counts = ", ".join(
+            f"{one.name} ({counted(len(one.partitions), 'partition')})" for one in found.values()
+        )
+        confirm_or_stop(f"This permanently deletes: {counts}", yes=yes)
         admin.delete_topics(*names)
     say(f"deleted {', '.join(names)}", {"deleted": names}, as_json=as_json)
 

@@ -7,19 +7,16 @@ process of the machine could read them.
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from shoal.broker.users import FILE_NAME, Users
 from shoal.cli.connecting import utf8_text
-from shoal.cli.output import printable
+from shoal.cli.output import ask_password, print_json, tell
 from shoal.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shoal.broker.users import Users
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Manage the users of a broker.")
 
@@ -31,7 +28,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def _users(data_dir: str) -> Users:
     # Imported here: help must not load the broker.
-    from shoal.broker.users import FILE_NAME, Users
 
     directory = Path(data_dir)
     if not directory.is_dir():
@@ -47,7 +43,7 @@ def set_password(
         str | None,
         typer.Option(metavar="FILE", help="Read the password from a file; - is standard input."),
     ] = None,
-    iterations: Annotated[int, typer.Option(help="Of the key derivation, 4096 to 16384.")] = 8192,
+    iterations: Annotated[int, typer.Option(help="Key-derivation iterations (4096-16384).")] = 8192,
 ) -> None:
     """Add a user, or give an existing one a new password."""
     users = _users(data_dir)
@@ -55,7 +51,7 @@ def set_password(
         users.set_password(name, _password(password_file), iterations=iterations)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    typer.echo(f"user {printable(name)} can log in with SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN")
+    tell(f"user {name} can log in with SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN")
 
 
 @app.command("remove")
@@ -65,8 +61,10 @@ def remove(
 ) -> None:
     """Remove a user. Connections that are open stay open."""
     if not _users(data_dir).remove(name):
-        raise ConfigError(f"there is no user {name!r} in {data_dir}")
-    typer.echo(f"user {printable(name)} removed")
+        raise ConfigError(
+            f"there is no user {name!r}; `shoal user list --data-dir {data_dir}` shows them"
+        )
+    tell(f"user {name} removed")
 
 
 @app.command("list")
@@ -78,13 +76,13 @@ def list_users(data_dir: DataDir = "shoal-data", json: AsJson = False) -> None:
         for name in users.names()
     }
     if json:
-        typer.echo(json_format.dumps(rows))
+        print_json(rows)
         return
     if not rows:
-        typer.echo("no users")
+        tell("no users")
     for name, mechanisms in rows.items():
         shown = ", ".join(f"{m} ({i} iterations)" for m, i in mechanisms.items())
-        typer.echo(f"{printable(name)}\t{shown}")
+        tell(name, shown)
 
 
 def _password(password_file: str | None) -> str:
@@ -92,4 +90,4 @@ def _password(password_file: str | None) -> str:
         return sys.stdin.readline().rstrip("\n")
     if password_file is not None:
         return utf8_text(password_file).rstrip("\n")
-    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return ask_password("Password", twice=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
@@ -10,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from shoal._version import __version__
+from shoal.cli.output import print_json, tell
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -21,20 +21,21 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="One JSON object instead of lines."),
 ) -> None:
     """Versions of Shoal, of Python and of the optional parts that were found."""
-    from shoal.records import kernel
+    from shoal.records import extension, kernel
 
     found = {
         "shoal": __version__,
         "python": platform.python_version(),
         "kernel": kernel.NAME,
+        "extension": extension.chosen(),
         "java": shutil.which("java") or "not found",
         **{name: _installed(name) for name in _PACKAGES},
     }
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     for name, value in found.items():
-        typer.echo(f"{name:8} {value}")
+        tell(f"{name:9} {value}")
 
 
 def _installed(package: str) -> str:

@@ -9,12 +9,11 @@ from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from shoal.cli.output import print_json, printable
-from shoal.cli.snapshots import Event, Observer, Snapshot, take
+from shoal.cli.output import live_table, print_json, tell
+from shoal.errors import counted
+from shoal.fleet.snapshots import GroupChange, Observer, Snapshot, take
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from shoal.client.admin import Admin
 
 EVENTS_SHOWN = 12
@@ -34,40 +33,36 @@ def watch_group(
             now = take(admin, group_id, time.monotonic() - started)
             _print_events(observer.look(now), now, as_json=as_json, first=number == 0)
         return
-    from rich.live import Live
-
-    events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
-    with Live(screen=False, auto_refresh=False) as live:
+    events: deque[GroupChange] = deque(maxlen=EVENTS_SHOWN)
+    with live_table() as show:
         for number in numbers:
             if number:
                 time.sleep(interval_s)
             now = take(admin, group_id, time.monotonic() - started)
             events.extend(observer.look(now))
-            live.update(_view(group_id, now, list(events)), refresh=True)
+            show(
+                ("member", "host", "partitions", "lag"),
+                [
+                    (one.name, one.host, len(one.partitions), now.lag_of(one))
+                    for one in sorted(now.members.values(), key=lambda one: one.name)
+                ],
+                title=f"{group_id}: {now.state}, {counted(len(now.members), 'member')}, "
+                f"{counted(now.lag, 'record')} behind",
+                lines=map(_line, events),
+            )
 
 
-def _print_events(events: list[Event], now: Snapshot, *, as_json: bool, first: bool) -> None:
+def _print_events(events: list[GroupChange], now: Snapshot, *, as_json: bool, first: bool) -> None:
     if first:
-        events = [Event(now.at_s, "state", f"{now.state}, {len(now.members)} members")]
+        events = [
+            GroupChange(now.at_s, "state", f"{now.state}, {counted(len(now.members), 'member')}")
+        ]
     for event in events:
         if as_json:
             print_json({**asdict(event), "lag": now.lag, "members": len(now.members)})
         else:
-            print(f"{event.at_s:7.1f} s  {event.kind:10} {printable(event.text)}", flush=True)
+            tell(_line(event))
 
 
-def _view(group_id: str, now: Snapshot, events: list[Event]) -> RenderableType:
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    title = f"{group_id}: {now.state}, {len(now.members)} members, {now.lag:,} records behind"
-    table = Table(box=box.SIMPLE_HEAD, title=Text(printable(title)), title_justify="left")
-    for name in ("member", "host", "partitions", "lag"):
-        table.add_column(name, justify="right" if name in ("partitions", "lag") else "left")
-    for member in sorted(now.members.values(), key=lambda one: one.name):
-        cells = (member.name, member.host, str(len(member.partitions)), f"{now.lag_of(member):,}")
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    lines = [f"{event.at_s:7.1f} s  {event.kind:10} {printable(event.text)}" for event in events]
-    return Group(table, Text("\n".join(lines)))
+def _line(event: GroupChange) -> str:
+    return f"{event.at_s:7.1f} s  {event.kind:10} {event.text}"

@@ -1,0 +1,60 @@
+"""Ctrl-C that comes while something starts is heard when it has its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.cli.interrupts import interrupts_held
+
+
+@pytest.fixture(autouse=True)
+def _hears_interrupts() -> Iterator[None]:
+    """Whoever runs the tests in the background has told them to ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_what_is_started_is_owned_before_the_interrupt_is_heard() -> None:
+    owned: list[str] = []
+
+    def start() -> None:
+        with interrupts_held():
+            interrupt()
+            owned.append("a process")
+        owned.append("and went on")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert owned == ["a process"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_in_the_block_comes_first() -> None:
+    def start() -> None:
+        with interrupts_held():
+            interrupt()
+            raise OSError("no such program")
+
+    with pytest.raises(OSError, match="no such program"):
+        start()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_ignores_interrupts_still_does() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts_held():
+            interrupt()
+        interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
