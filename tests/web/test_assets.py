@@ -1,0 +1,57 @@
+"""The files of the pages: small, their own, and parsed by nobody as HTML."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib import resources
+
+import pytest
+
+from shoal.web.assets import PAGES, assets
+
+FILES = assets()
+OWN = {path: one for path, one in FILES.items() if "/vendor/" not in path}
+SCRIPTS = {path: one.data.decode() for path, one in OWN.items() if path.endswith(".js")}
+
+VENDORED = {
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+
+
+@pytest.mark.parametrize("file", VENDORED)
+def test_what_others_wrote_is_unchanged(file):
+    data = (resources.files("shoal.web") / "static" / "vendor" / "uPlot-1.6.32" / file).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == VENDORED[file]
+
+
+def test_a_page_with_everything_is_small():
+    files = {one.etag: len(one.data) for one in FILES.values()}
+    assert sum(files.values()) < 150_000
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_no_script_makes_html_or_code_of_text(path):
+    sinks = (
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|"
+        r"DOMParser|createContextualFragment|javascript:"
+    )
+    assert re.search(sinks, SCRIPTS[path]) is None
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_nothing_is_loaded_from_elsewhere(path):
+    text = OWN[path].data.decode().replace("http://www.w3.org/2000/svg", "")
+    assert re.search(r"https?://|//[a-z]+\.[a-z]", text) is None
+
+
+def test_the_page_has_no_script_or_style_in_itself():
+    text = FILES["/"].data.decode()
+    assert re.search(r"<script(?![^>]*src=)|<style|style=|\son[a-z]+=", text) is None
+    assert all(FILES[path] is FILES["/"] for path in PAGES)
+
+
+def test_only_known_kinds_of_files_are_served():
+    assert {path.rpartition(".")[2] for path in FILES if "." in path} == {"js", "css", "svg"}
