@@ -41,10 +41,14 @@ class Member(Protocol):
 
 class Client(Protocol):
     name: str
-    codecs: Sequence[str]
-    strategies: Sequence[str]
     static: bool
     deletes_groups: bool
+
+    @property
+    def codecs(self) -> Sequence[str]: ...
+
+    @property
+    def strategies(self) -> Sequence[str]: ...
 
     def produce(
         self, door: Door, topic: str, values: Sequence[bytes], *, codec: str, idempotent: bool

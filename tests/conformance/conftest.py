@@ -103,7 +103,7 @@ def generation(conformance_broker: Broker) -> Callable[[str], int]:
 
     def ask(group: str) -> int:
         def look(live: Any) -> int:
-            return int(live.groups.shard_of(group).coordinator.group(group).generation)
+            return int(live.groups.runtime_of(group).machine.group(group).generation)
 
         return conformance_broker.on_loop(look)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
-_HEAD: Final = """# Peers' own suites
+_HEAD: Final = """# Third-party test suites
 
 The integration tests of two other projects, run against our broker from their published sources
 (`make test-all`; nothing of theirs is kept here). Written by a run of
@@ -51,8 +51,8 @@ def from_go_events(lines: Iterable[str]) -> list[Outcome]:
             continue
         started.setdefault(name)
         action = event["Action"]
-        if action == "output" and (found := re.match(r"\s+\w+\.go:\d+: (.*)", event["Output"])):
-            said.setdefault(name, []).append(found[1].strip())
+        if action == "output" and (told := re.match(r"\s+\w+\.go:\d+: (.*)", event["Output"])):
+            said.setdefault(name, []).append(told[1].strip())
         if action in endings:
             results[name] = endings[action]
     found = []

@@ -18,8 +18,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
+
+def marks_of(client: Client) -> tuple[pytest.MarkDecorator, ...]:
+    return () if isinstance(client, Shoal) else (pytest.mark.peer,)
+
+
 CLIENTS: tuple[Client, ...] = (Shoal(), *PYTHON_CLIENTS, KAFKAJS, PLATFORMATIC)
-every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+every_client = pytest.mark.parametrize(
+    "client", [pytest.param(each, marks=marks_of(each), id=each.name) for each in CLIENTS]
+)
 ALL_PARTITIONS = frozenset(PARTITIONS)
 
 
@@ -39,7 +46,7 @@ def codecs() -> Iterator[object]:
     for client in CLIENTS:
         for codec in client.codecs:
             in_ci = not isinstance(client, NodeClient) or codec in ("none", "zstd")
-            marks = () if in_ci else (pytest.mark.long,)
+            marks = marks_of(client) if in_ci else (pytest.mark.long,)
             yield pytest.param(client, codec, marks=marks, id=f"{client.name}-{codec}")
 
 

@@ -13,7 +13,7 @@ from tests.conformance.client import Door, until
 from tests.peers import need
 from tests.peers.clients import kcat
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
 every = pytest.mark.parametrize("client", ["kcat"])
 
 

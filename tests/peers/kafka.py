@@ -19,6 +19,7 @@ from tests.peers.cache import PeerMissingError
 from tests.peers.jars import java, kafka_jars
 
 START_TIMEOUT_S = 60
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 _PROPERTIES = """process.roles=broker,controller
 node.id={node}
@@ -35,6 +36,35 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor={factor}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+"""
+# A second listener of a single node, for clients that say who they are.
+_GUARDED = """listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},\\
+SASL://127.0.0.1:{guarded_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{guarded_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN
+listener.name.sasl.plain.sasl.jaas.config=\\
+org.apache.kafka.common.security.plain.PlainLoginModule required {plain};
+listener.name.sasl.scram-sha-256.sasl.jaas.config=\\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl.scram-sha-512.sasl.jaas.config=\\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+"""
+
+
+# Or one for clients that bring tokens.
+_TOKENS = """listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},\\
+SASL://127.0.0.1:{guarded_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{guarded_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.sasl.oauthbearer.sasl.jaas.config=\\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+listener.name.sasl.oauthbearer.sasl.server.callback.handler.class=\\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
+sasl.oauthbearer.jwks.endpoint.url={jwks}
+sasl.oauthbearer.expected.issuer={issuer}
+sasl.oauthbearer.expected.audience={audience}
 """
 
 
@@ -73,20 +103,39 @@ def tool_command(name: str, *arguments: str) -> list[str]:
 class ApacheKafka:
     """A cluster of ``nodes`` broker processes on loopback, gone when the block ends.
 
-    ``settings`` are further lines of ``server.properties``.
+    ``settings`` are further lines of ``server.properties``. With ``users`` (names and passwords) a
+    single node has a second listener, which asks for them by SCRAM or PLAIN; with ``tokens``
+    (``jwks``, ``issuer``, ``audience``) it asks for tokens signed by that issuer.
     """
 
-    def __init__(self, *, nodes: int = 1, heap: str = "1g", settings: dict[str, str] | None = None):
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        heap: str = "1g",
+        settings: dict[str, str] | None = None,
+        users: dict[str, str] | None = None,
+        tokens: dict[str, str] | None = None,
+    ):
+        assert users is None or nodes == 1, "the guarded listener is one of a single node"
+        self._users = users or {}
+        self._tokens = tokens
         self._nodes = nodes
+        self._options: list[str] = []
         self._heap = heap
         self._settings = settings or {}
         self._root = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._ports = free_ports(2 * nodes)
+        *self._ports, self.guarded_port = free_ports(2 * nodes + 1)
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports[: self._nodes])
+
+    @property
+    def port(self) -> int:
+        """The port of the first node."""
+        return self._ports[0]
 
     def data_directory(self, node: int = 1) -> Path:
         """The log directory of a node."""
@@ -127,6 +176,7 @@ class ApacheKafka:
             [
                 java(),
                 f"-Xmx{self._heap}",
+                *self._options,
                 "-cp",
                 f"{kafka_jars()}/*",
                 "kafka.Kafka",
@@ -142,6 +192,11 @@ class ApacheKafka:
         """Kill one node at once (SIGKILL)."""
         self._processes[node].send_signal(signal.SIGKILL)
         self._processes[node].wait()
+
+    def stop(self, node: int) -> None:
+        """Let one node close its logs and end (SIGTERM)."""
+        self._processes[node].send_signal(signal.SIGTERM)
+        self._processes[node].wait(60)
 
     def _file(self, node: int) -> str:
         return str(self._root / f"server-{node}.properties")
@@ -159,11 +214,32 @@ class ApacheKafka:
             directory=self.data_directory(node),
             factor=min(3, self._nodes),
         )
+        if self._users:
+            text += _GUARDED.format(
+                port=self._ports[0],
+                controller_port=self._ports[1],
+                guarded_port=self.guarded_port,
+                plain=" ".join(f'user_{name}="{word}"' for name, word in self._users.items()),
+            )
+        if self._tokens is not None:
+            text += _TOKENS.format(
+                port=self._ports[0],
+                controller_port=self._ports[1],
+                guarded_port=self.guarded_port,
+                **self._tokens,
+            )
+            # Kafka fetches keys from nowhere unless it is told that it may.
+            self._options = [f"-D{ALLOWED_URLS}={self._tokens['jwks']}"]
         text += "".join(f"{name}={value}\n" for name, value in self._settings.items())
         Path(self._file(node)).write_text(text)
         # In one word: an id may begin with a dash, which would look like an option.
         named = f"--cluster-id={cluster_id}"
-        shown = tool("kafka.tools.StorageTool", "format", named, "-c", self._file(node))
+        scram = [
+            f"--add-scram={mechanism}=[name={name},iterations=8192,password={word}]"
+            for name, word in self._users.items()
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        ]
+        shown = tool("kafka.tools.StorageTool", "format", named, "-c", self._file(node), *scram)
         if shown.returncode:
             raise PeerMissingError(
                 f"Apache Kafka cannot format its directory: {shown.stderr[-200:]}"

@@ -25,6 +25,7 @@ def main() -> int:
             seed=options.seed,
             durability=options.durability,
             verifiable=not options.without_java,
+            transfers=True,
             disk_bytes=512 << 20,
         )
     anomalies = result.pop("anomalies")

@@ -21,12 +21,16 @@ from typing import Any, Protocol
 from tests.peers import PeerMissingError
 from tests.peers.jars import kafka_jars
 from tests.peers.kafka import free_ports
-from tests.soak.history import History, Value
+from tests.soak.final_state import PARTITIONS, final_state, judged
+from tests.soak.history import History
 from tests.soak.proxy import CuttingProxy
 from tests.soak.small_disk import MISSING, SmallDisk, can_mount, small_disk
+from tests.soak.transfers import TransferLoad
 from tests.soak.verifiable import VerifiableLoad
 
-PARTITIONS = 4
+_BACKLOG_MAX = 2_000
+"""Of records: on a busy machine more would be older than ``message.timeout.ms`` when sent."""
+_PROGRESS_S = 30.0
 _RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
 
 
@@ -92,11 +96,12 @@ class Judged(Protocol):
     """Clients at work, and what they saw."""
 
     topic: str
-    group: str
-    history: History
 
     def finish(self) -> None: ...
     def kill(self) -> None: ...
+    def judge(self, servers: str) -> tuple[list[str], dict[str, int]]:
+        """Anomalies, and how much there was of everything."""
+        ...
 
 
 class Load:
@@ -111,6 +116,7 @@ class Load:
         self._producing.set()
         self._consuming.set()
         self._failures: list[BaseException] = []
+        self._delivered: Counter[str] = Counter()
         self._producers = [self._thread(self._produce, f"p{n}") for n in range(2)]
         self._consumers = [self._thread(self._consume, f"c{n}") for n in range(2)]
 
@@ -134,7 +140,8 @@ class Load:
         wanted = len({place for place, _ in self.history.acknowledged})
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not self._failures:
-            if len({place for seen in self.history.read.values() for place, _ in seen}) >= wanted:
+            read = list(self.history.read.values())  # the consumers go on adding to it
+            if len({place for seen in read for place, _ in seen}) >= wanted:
                 break
             time.sleep(0.1)
         self._consuming.clear()
@@ -144,10 +151,26 @@ class Load:
         if self._failures:
             raise self._failures[0]
 
+    def wait_for_progress(self) -> None:
+        """Until every producer has got something through, or has no chance for long.
+
+        On a busy machine a broker takes seconds to start: one that is killed before anybody has
+        reached it proves nothing, and records grow too old meanwhile.
+        """
+        before = dict(self._delivered)
+        deadline = time.monotonic() + _PROGRESS_S
+        while time.monotonic() < deadline and not self._failures:
+            if all(self._delivered[one.name] > before.get(one.name, 0) for one in self._producers):
+                return
+            time.sleep(0.02)
+
     def kill(self) -> None:
         """The threads end with the process."""
         self._producing.clear()
         self._consuming.clear()
+
+    def judge(self, servers: str) -> tuple[list[str], dict[str, int]]:
+        return judged(self.history, *final_state(servers, self.topic, self.group))
 
     def _produce(self, name: str) -> None:
         from confluent_kafka import Producer
@@ -166,6 +189,7 @@ class Load:
         def delivered(error: Any, message: Any) -> None:
             if error is not None:
                 raise AssertionError(f"not delivered: {error}")
+            self._delivered[name] += 1
             place = (message.partition(), message.offset())
             self.history.acknowledged.append((place, message.value()))
 
@@ -177,6 +201,8 @@ class Load:
             )
             number += 1
             producer.poll(0.001)
+            while len(producer) > _BACKLOG_MAX:
+                producer.poll(0.1)
         assert producer.flush(100) == 0
 
     def _consume(self, name: str) -> None:
@@ -216,41 +242,12 @@ class Load:
                 except KafkaException:
                     continue
                 self.history.committed += [
-                    (tp.partition, tp.offset) for tp in committed if tp.error is None
+                    (tp.partition, tp.offset)
+                    for tp in committed
+                    # A partition of which nothing was read yet is in the list, without an offset.
+                    if tp.error is None and tp.offset >= 0
                 ]
         consumer.close()
-
-
-def final_state(
-    servers: str, topic: str, group: str
-) -> tuple[dict[int, dict[int, Value]], dict[int, int]]:
-    """The whole log, and the committed offsets, as a fresh client reads them."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False}
-    )
-    everything = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)]
-    ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1]
-        for p in range(PARTITIONS)
-    }
-    committed = {
-        tp.partition: tp.offset for tp in consumer.committed(everything, 10) if tp.offset >= 0
-    }
-    consumer.assign(everything)
-    log: dict[int, dict[int, Value]] = {p: {} for p in range(PARTITIONS)}
-    positions = dict.fromkeys(range(PARTITIONS), 0)
-    deadline = time.monotonic() + 120
-    while any(positions[p] < ends[p] for p in ends):
-        assert time.monotonic() < deadline, "the log cannot be read to its end"
-        for message in consumer.consume(1000, 1.0):
-            assert message.error() is None, message.error()
-            value = message.value().replace(b".", b"-")
-            log[message.partition()][message.offset()] = value
-            positions[message.partition()] = message.offset() + 1
-    consumer.close()
-    return log, committed
 
 
 class Faults:
@@ -311,6 +308,7 @@ def soak(
     seed: int,
     durability: str = "group",
     verifiable: bool = False,
+    transfers: bool = False,
     disk_bytes: int = 0,
 ) -> dict[str, Any]:
     """Run the loads through the faults and judge. Returns counts and anomalies.
@@ -318,6 +316,7 @@ def soak(
     Args:
         plan: the faults in their order, or how many; then three of four are kills.
         verifiable: Kafka's own verifiable clients work beside confluent-kafka's.
+        transfers: transactional clients move tokens between partitions, beside them.
         disk_bytes: put the data on a disk of its own, of that size, that can be filled. The broker
             keeps 64 MiB for itself.
     """
@@ -335,7 +334,8 @@ def soak(
         stack.callback(broker.stop)
         proxy = CuttingProxy(outside, broker.port)
         stack.callback(proxy.stop)
-        loads: list[Judged] = [Load(f"127.0.0.1:{outside}")]
+        plain = Load(f"127.0.0.1:{outside}")
+        loads: list[Judged] = [plain]
         if verifiable:
             try:
                 kafka_jars()
@@ -343,10 +343,13 @@ def soak(
                 loads.append(java)
             except PeerMissingError as missing:
                 result["not run"] = str(missing)
+        if transfers:
+            loads.append(TransferLoad(f"127.0.0.1:{outside}", PARTITIONS))
         for load in loads:
             stack.callback(load.kill)
         faults = Faults(broker, proxy, disk, seed)
         for kind in _planned(plan, faults, seed):
+            plain.wait_for_progress()
             faults.wait()
             faults.strike(kind)
         time.sleep(1.0)
@@ -354,15 +357,8 @@ def soak(
         result["anomalies"] = []
         for load in loads:
             load.finish()
-            log, committed = final_state(f"127.0.0.1:{broker.port}", load.topic, load.group)
-            history = load.history
-            result["anomalies"] += history.anomalies(log, committed)
-            result[load.topic] = {
-                "acknowledged": len(history.acknowledged),
-                "read": sum(len(seen) for seen in history.read.values()),
-                "commits": len(history.committed),
-                "log": sum(len(records) for records in log.values()),
-            }
+            anomalies, result[load.topic] = load.judge(f"127.0.0.1:{broker.port}")
+            result["anomalies"] += anomalies
     return result
 
 

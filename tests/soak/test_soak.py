@@ -7,9 +7,11 @@ import pytest
 from shoal import Producer
 from tests.peers import need
 from tests.peers.jars import kafka_jars
+from tests.soak.final_state import final_state
 from tests.soak.history import History
-from tests.soak.run import BrokerProcess, final_state, soak
+from tests.soak.run import BrokerProcess, soak
 from tests.soak.small_disk import MISSING, can_mount, small_disk
+from tests.soak.transfer_history import Hop, TransferHistory
 
 LOG = {0: {0: b"p0-0", 1: b"p0-1", 2: b"p1-0"}}
 
@@ -46,6 +48,63 @@ def test_a_skip_is_found():
     history = _history()
     history.read["c1", 1] += [((0, 0), b"p0-0"), ((0, 2), b"p1-0")]
     assert history.anomalies(LOG, {0: 2}) == ["skipped: ('c1', 1) did not get 0/1"]
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+MOVED = {
+    0: {0: Hop("a", 0, "start"), 2: Hop("a", 1, "m.1"), 5: Hop("a", 2, "m.3")},
+    1: {0: Hop("b", 0, "start"), 1: Hop("b", 1, "m.1")},
+}
+
+
+def _transfers():
+    history = TransferHistory()
+    history.written["m.1"] = [Hop("a", 1, "m.1"), Hop("b", 1, "m.1")]
+    history.written["m.2"] = [Hop("a", 2, "m.2")]
+    history.written["m.3"] = [Hop("a", 2, "m.3")]
+    history.asked |= {"m.1", "m.3"}
+    history.told |= {"m.1": True, "m.2": False}
+    history.read += [((0, 0), Hop("a", 0, "start")), ((0, 2), Hop("a", 1, "m.1"))]
+    return history
+
+
+def test_true_transfers_have_no_anomaly():
+    assert _transfers().anomalies(MOVED) == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "records", "anomaly"),
+    [
+        (0, {0: Hop("a", 0, "start"), 5: Hop("a", 2, "m.3")}, "lost"),
+        (0, {**MOVED[0], 7: Hop("a", 1, "m.1")}, "duplicated"),
+        (1, {0: Hop("b", 0, "start")}, "torn"),
+        (0, {**MOVED[0], 5: Hop("a", 2, "m.2")}, "aborted read"),
+        (0, {**MOVED[0], 2: Hop("a", 1, "m.9")}, "inconsistent"),
+        (1, {0: Hop("b", 0, "m.3"), 1: Hop("b", 1, "m.1")}, "cycle"),
+    ],
+)
+def test_every_anomaly_of_transfers_is_found(partition, records, anomaly):
+    found = _transfers().anomalies({**MOVED, partition: records})
+    assert any(each.startswith(anomaly) for each in found), found
+
+
+def test_a_commit_of_which_nothing_can_be_read_is_found():
+    started = {0: {0: Hop("a", 0, "start")}, 1: {0: Hop("b", 0, "start")}}
+    history = _transfers()
+    history.read.clear()
+    assert history.anomalies(started) == ["unacknowledged: nothing of m.1 can be read"]
+
+
+@pytest.mark.slow
+def test_kills_under_transfers_leave_no_anomaly(tmp_path):
+    plan = ["kill", "pause", "cut", "kill", "restart", "kill"]
+    result = soak(tmp_path, plan=plan, seed=9, transfers=True)
+    assert result["anomalies"] == []
+    assert result["transfers"]["committed"] > 10
+
+
+# --- runs ---------------------------------------------------------------------------------------
 
 
 def check(result):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.peers.kafka import tool_command
+from tests.soak.final_state import final_state, judged
 from tests.soak.history import History
 
 Event = dict[str, Any]
@@ -136,3 +137,6 @@ class VerifiableLoad:
     def kill(self) -> None:
         for tool in (*self._producers, *self._consumers):
             tool.kill()
+
+    def judge(self, servers: str) -> tuple[list[str], dict[str, int]]:
+        return judged(self.history, *final_state(servers, self.topic, self.group))

@@ -43,6 +43,9 @@ def _configuration(fixture: Any, directory: Path) -> str:
     lines = [f"data_dir = {json.dumps(str(directory / 'data'))}", f"node_id = {fixture.broker_id}"]
     lines += ["[groups]", "min_session_timeout_ms = 1000"]
     lines += ["[topics]", f"partitions = {fixture.partitions}"]
+    # Its tests of access rules want an authorizer, all others everything.
+    names = [f"User:{fixture.broker_user}"] if fixture.sasl_enabled else []
+    lines += ["[authorization]", f"super_users = {json.dumps(['User:ANONYMOUS', *names])}"]
     lines += ["[[listener]]", 'address = "127.0.0.1:0"', f'advertised = "{fixture.host}"']
     if fixture.sasl_enabled:
         lines += [f'sasl = ["{fixture.sasl_mechanism}"]']
