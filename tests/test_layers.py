@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 PLANTS = {
-    "a clock in the group": ("group/states.py", "import time"),
+    "a clock in the group": ("group/coordinator/states.py", "import time"),
     "asyncio inside a function of the group": (
-        "group/states.py",
+        "group/coordinator/states.py",
         "def planted() -> None:\n    import asyncio  # noqa\n",
     ),
     "the log reaching up to the broker": ("log/index.py", "import shoal.broker"),
@@ -24,6 +24,11 @@ PLANTS = {
     "a new package nobody argued for": ("helpers/__init__.py", ""),
     "pandas below spark": ("client/cluster.py", "import pandas"),
     "the client using spark": ("client/cluster.py", "import shoal.spark"),
+    "the fleet using spark": ("fleet/report.py", "import shoal.spark.ranges"),
+    "the dashboard printing": ("web/gate.py", "import shoal.cli.output"),
+    "the lab showing pages": ("lab/paths.py", "import shoal.web.gate"),
+    "the fleet printing": ("fleet/diagnosis.py", "import shoal.cli.output"),
+    "the client diagnosing": ("client/admin.py", "import shoal.fleet.snapshots"),
     "chance in the assignors": ("assign/range.py", "import random"),
     "records knowing requests": ("records/batch.py", "import shoal.wire"),
 }

@@ -1,0 +1,41 @@
+"""Pictures in the docs that are drawn from the code show what the code says."""
+
+from __future__ import annotations
+
+import pytest
+from docs.consumer_protocol_pictures import AT_ANY_TIME, IN_THE_GROUP, STATE_PLACES, hand_over
+from docs.generate_pictures import PICTURES, consumer_protocol, states_picture
+
+from shoal.group.member.consumer_states import MOVES, ConsumerMemberState
+
+DRAWN = {"group-states.svg": states_picture, **dict.fromkeys(consumer_protocol())}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_picture_is_as_the_code_draws_it(name):
+    drawn = DRAWN[name]
+    made = consumer_protocol()[name] if drawn is None else drawn()
+    assert (PICTURES / name).read_text() == made, "run: python -m docs.generate_pictures"
+
+
+def test_every_state_of_a_member_has_its_place():
+    assert STATE_PLACES.keys() == set(ConsumerMemberState)
+    for state in IN_THE_GROUP:
+        assert set(AT_ANY_TIME) <= MOVES[state], "one arrow stands for all of these"
+
+
+def test_a_partition_changes_hands_as_the_page_says():
+    steps = hand_over()
+    assert [moment.members["a"] for moment in steps] == [
+        (2, "stable"),
+        (2, "stable"),
+        (2, "unrevoked_partitions"),
+        (3, "stable"),
+        (3, "stable"),
+    ]
+    assert [moment.members.get("b") for moment in steps][1:] == [
+        *[(3, "unreleased_partitions")] * 3,
+        (3, "stable"),
+    ]
+    assert steps[3].holders == ["a", "a", None, None], "nobody holds what is on its way"
+    assert steps[-1].holders == steps[-1].target == ["a", "a", "b", "b"]

@@ -1,0 +1,1 @@
+"""What is handed to users: sdist and wheel, and every Python they run on."""
