@@ -24,7 +24,7 @@ from shoal.types import TopicPartition
 from shoal.wire.apis.heartbeat import HeartbeatRequest
 from shoal.wire.apis.join_group import JoinGroupRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
-from shoal.wire.consumer_protocol import Assignment, Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from shoal.wire.frames import decode_response, encode_request
 
 LARGE = 500
@@ -70,7 +70,7 @@ class Member:
                 protocol_type="consumer",
                 protocols=[
                     JoinGroupRequest.Protocol(
-                        name="range", metadata=Subscription(topics=topics).encode()
+                        name="range", metadata=ConsumerProtocolSubscription(topics=topics).encode()
                     )
                 ],
             ),
@@ -114,7 +114,7 @@ def rebalance(members: list[Member], partitions: int, *, known: bool = False) ->
     leader = next(m for m in members if m.joined.leader == m.member_id)
     ids = [each.member_id for each in leader.joined.members]
     plan = {
-        member_id: Assignment(
+        member_id: ConsumerProtocolAssignment(
             [TopicPartition("orders", p) for p in range(n, partitions, len(ids))]
         ).encode()
         for n, member_id in enumerate(ids)

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.broker_setting import create_topic, pipelined, produce_frame, start, stop
 from benchmarks.measuring import Report, Row, json_argument
-from shoal.group.coordinator import partition_for
-from shoal.group.journal import OffsetRecord, encode
+from shoal.group.coordinator.journal import OffsetRecord, encode
 from shoal.log.config import Durability
 from shoal.log.directory import OFFSETS_TOPIC, LogDirectory
-from shoal.log.results import Origin
+from shoal.log.partition import Origin
+from shoal.machine.internal_topic import partition_for
 from shoal.records.batch import encode_batch
 from shoal.types import TopicPartition
 

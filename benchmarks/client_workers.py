@@ -306,9 +306,11 @@ def first_aiokafka(servers: str, topic: str, count: int) -> dict[str, float]:
 # --- running them ---
 
 
-def run_worker(role: str, servers: str, topic: str, count: int) -> dict[str, Any]:
-    """One contestant in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.client_workers", role, servers, topic, str(count)]
+def run_worker(
+    role: str, servers: str, topic: str, count: int, *, module: str = "benchmarks.client_workers"
+) -> dict[str, Any]:
+    """One contestant in a process of its own; ``module`` knows the role."""
+    command = [sys.executable, "-m", module, role, servers, topic, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(f"{role} failed: {done.stderr[-2000:]}")

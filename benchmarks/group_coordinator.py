@@ -17,16 +17,17 @@ from itertools import count
 from typing import Any
 
 from benchmarks.measuring import Report, Row, json_argument
-from shoal.group import journal
-from shoal.group.coordinator import Coordinator
-from shoal.group.decision import Decision
-from shoal.group.journal import OffsetRecord
+from shoal.group.coordinator import journal
+from shoal.group.coordinator.coordinator import Coordinator
+from shoal.group.coordinator.decision import GroupDecision
+from shoal.group.coordinator.journal import OffsetRecord
+from shoal.machine.decision import Caller
 from shoal.types import TopicPartition
 from shoal.wire.apis.heartbeat import HeartbeatRequest
 from shoal.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from shoal.wire.apis.offset_commit import OffsetCommitRequest
 from shoal.wire.apis.sync_group import SyncGroupRequest
-from shoal.wire.consumer_protocol import Assignment, Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 MEMBERS = 1_000
 PARTITIONS_EACH = 10
@@ -48,7 +49,7 @@ class Shell:
         self.tickets = count()
         self.coordinator.load([], self.now_ms)
 
-    def obey(self, decision: Decision) -> None:
+    def obey(self, decision: GroupDecision) -> None:
         if decision.journal:
             for record in decision.journal:
                 journal.encode(record)
@@ -62,11 +63,8 @@ class Shell:
         self.obey(
             self.coordinator.handle(
                 request,
-                version=type(request).MAX_VERSION,
-                client_id="consumer-orders-1",
-                client_host="/127.0.0.1",
-                ticket=ticket,
-                now_ms=self.now_ms,
+                Caller(type(request).MAX_VERSION, "consumer-orders-1", "/127.0.0.1", ticket),
+                self.now_ms,
             )
         )
         return ticket
@@ -82,7 +80,7 @@ class Shell:
 def join(member_id: str, number: int) -> JoinGroupRequest:
     start = number * PARTITIONS_EACH
     owned = [TopicPartition("orders", start + index) for index in range(PARTITIONS_EACH)]
-    metadata = Subscription(("orders",), None, owned, 1).encode()
+    metadata = ConsumerProtocolSubscription(("orders",), None, owned, 1).encode()
     return JoinGroupRequest(
         group_id="orders",
         session_timeout_ms=45_000,
@@ -105,7 +103,7 @@ def sync_requests(responses: Sequence[JoinGroupResponse]) -> list[SyncGroupReque
         given = [TopicPartition("orders", start + index) for index in range(PARTITIONS_EACH)]
         assignments.append(
             SyncGroupRequest.Assignment(
-                member_id=response.member_id, assignment=Assignment(given).encode()
+                member_id=response.member_id, assignment=ConsumerProtocolAssignment(given).encode()
             )
         )
     ordered = sorted(responses, key=lambda each: each.member_id == leader)

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from benchmarks.history_fleet import Fleet, commit_batch
 from benchmarks.measuring import Report, Row, json_argument, medians
-from shoal.spark.history.analysis import analyse, events_of
-from shoal.spark.history.decode import decode_commits
-from shoal.spark.history.groups import read_groups
-from shoal.spark.history.lagging import lag_table
+from shoal.fleet.analysis import analyse, events_of
+from shoal.fleet.decode import decode_commits
+from shoal.fleet.group_records import read_groups
+from shoal.fleet.lag import lag_table
 from shoal.wire.offsets_topic import decode_key, decode_value
 
 RECORDS = 400_000

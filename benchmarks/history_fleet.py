@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import Report, Row, json_argument
-from shoal.spark.history.tables import schema
+from shoal.fleet.tables import schema
 from shoal.types import TopicPartition
-from shoal.wire.consumer_protocol import Assignment, Subscription
+from shoal.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from shoal.wire.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -135,8 +135,10 @@ class Fleet:
                 client_host="/10.0.0.1",
                 rebalance_timeout=300_000,
                 session_timeout=45_000,
-                subscription=Subscription([topic]).encode(),
-                assignment=Assignment([TopicPartition(topic, int(p)) for p in share]).encode(),
+                subscription=ConsumerProtocolSubscription([topic]).encode(),
+                assignment=ConsumerProtocolAssignment(
+                    [TopicPartition(topic, int(p)) for p in share]
+                ).encode(),
             )
             for who, share in zip(range(number, number + MEMBERS), shares, strict=True)
         ]

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.measuring import Report, Row, json_argument
-from shoal.testing.simulator import Report as Run
-from shoal.testing.simulator import simulate
+from shoal.testing.simulation.simulator import Report as Run
+from shoal.testing.simulation.simulator import simulate
 
 SEEDS = 40
 ROUNDS = 5

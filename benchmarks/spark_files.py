@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measuring import Report, Row, json_argument
 from benchmarks.spark_read import to_nowhere
 from benchmarks.spark_setting import PACKAGES, broker, fill, in_turns, session
-from shoal.spark import places
+from shoal.spark import process_cache
 from shoal.spark.columns import TYPES
 from shoal.spark.options import parse_source
 from shoal.spark.ranges import OffsetRange
@@ -76,7 +76,7 @@ def _read_alone(
 
 
 def _read_partition(options: Mapping[str, str], columns: Sequence[str], number: int) -> int:
-    stock = places.stock(parse_source({**options, "subscribe": "t2"}, "batch"))
+    stock = process_cache.stock(parse_source({**options, "subscribe": "t2"}, "batch"))
     whole = OffsetRange("t2", number, 0, ROWS // 2)
     return sum(one.num_rows for one in stock.read([whole], columns, fail_on_data_loss=True))
 
