@@ -11,35 +11,31 @@ after which ``"random"`` stands for it. All members of a group must offer an ass
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from random import Random
 
 from shoal.assign import (
     Assignment,
+    Assignor,
     ClusterMetadata,
     GroupSubscription,
-    RebalanceProtocol,
     Subscription,
     load,
     validate,
 )
-from shoal.types import ConsumerGroupMetadata, TopicPartition
+from shoal.types import TopicPartition
 
 
-class RandomAssignor:
-    """The long form: a class with a name, a version and memory if it needs any."""
+class RandomAssignor(Assignor):
+    """The long form: a class with a name, and memory if it needs any.
+
+    It is eager, which is the default: partitions change hands at will, and nobody is asked to give
+    them up first.
+    """
 
     name = "random"
-    version = 0
-    # Eager only: partitions change hands at will, and nobody is asked to give them up first.
-    supported_protocols = (RebalanceProtocol.EAGER,)
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = Random(seed)
-
-    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:  # noqa: ARG002 - the interface names it
-        """Nothing to tell the leader beside the topics."""
-        return None
 
     def assign(
         self, metadata: ClusterMetadata, subscriptions: GroupSubscription
@@ -54,9 +50,6 @@ class RandomAssignor:
             for partition in range(metadata.partition_counts.get(topic, 0)):
                 given[self._random.choice(members)].append(TopicPartition(topic, partition))
         return {member_id: Assignment(partitions) for member_id, partitions in given.items()}
-
-    def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
-        """Every member hears what it got; this assignor does not care."""
 
 
 def first_come(

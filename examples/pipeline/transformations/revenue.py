@@ -35,7 +35,7 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def revenue_by_shop() -> DataFrame:
-    """Made anew from the table at each run."""
+    """Rebuilt from the table at each run."""
     return spark.read.table("orders").groupBy("shop").agg(f.sum("cents").alias("cents"))
 
 
