@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from shoal.broker.handlers import SUPPORTED
+from shoal.broker.handlers import SERVED
 from shoal.wire.apis.registry import API, ApiSpec
 
 PAGE: Final = Path(__file__).with_name("compatibility.md")
@@ -39,11 +39,17 @@ STRICT: Final = """
 These are refused when a message is read; Kafka lets them pass. A client that means well sends none
 of them.
 
-- Bytes after the end of a message.
-- Text that is not valid UTF-8. (Kafka replaces what it cannot read.)
-- Tagged fields out of order, twice, or of another size than announced.
+- Tagged fields of another size than announced, and lengths below -1.
 - More elements in one message than the budget: 100,000 in a request, 5,000,000 in a response, both
   adjustable. A hundred megabytes of empty strings would stop a broker for many seconds.
+
+Batches of a producer are refused with INVALID_RECORD where Kafka stores what its readers stumble
+over, or fails with UNKNOWN_SERVER_ERROR: offsets that do not count up from 0, a compressed record
+with a wrong length, bytes behind the compressed block or behind the batch, a codec bit that lies.
+
+As in Kafka, bytes behind the end of a message are ignored (confluent-kafka's `list_topics` sends
+three; the broker counts them as `surplus_bytes`), text that is not valid UTF-8 has what cannot be
+read replaced, and tagged fields may come in any order.
 
 ## How it is checked
 
@@ -89,13 +95,14 @@ def _row(spec: ApiSpec) -> str:
 
 
 def _served(spec: ApiSpec) -> str:
-    support = SUPPORTED.get(spec.key)
-    if support is None:
+    served = SERVED.get(spec.key)
+    if served is None:
         return "-"
-    served = _range(support.min_version, support.max_version)
-    if support.advertised_min is not None:
-        return f"{served} (advertised from {support.advertised_min})"
-    return served
+    versions = served.versions(spec.key)
+    shown = _range(versions.start, versions.stop - 1)
+    if served.advertised_min is not None:
+        return f"{shown} (advertised from {served.advertised_min})"
+    return f"{shown} (with `--metrics`)" if served.needs_receiver else shown
 
 
 def _range(first: int, last: int) -> str:

@@ -23,15 +23,23 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "reference"
 _RESULTS = (
     "SendFuture",
+    "ClientMetrics",
+    "MetricName",
     "ClusterDescription",
+    "ClusterFeatures",
+    "FeatureLevel",
     "ConfigEntry",
     "TopicDescription",
     "GroupListing",
     "GroupDescription",
     "MemberDescription",
     "PartitionLag",
+    "TransactionListing",
+    "TransactionDescription",
+    "PartitionProducer",
+    "HangingTransaction",
 )
-NOTE = "Made from the code by `python -m docs.generate_reference`.\n"
+NOTE = "Generated from the code by `python -m docs.generate_reference`.\n"
 
 
 def error_codes() -> str:
@@ -70,12 +78,9 @@ def settings() -> str:
 
 
 def _other_names() -> list[str]:
-    from shoal.client.config import _OTHER_NAMES
-
-    others = ", ".join(f"`{name}` (`{ours}`)" for name, ours in _OTHER_NAMES.items())
     return [
         "`from_properties` takes the same names with dots (`session.timeout.ms`), values as",
-        f"strings or as they are, and these names of other clients: {others}.",
+        "strings or as they are, and [the settings of other clients](other-clients.md).",
         "A `sasl.jaas.config` is read for its user and password. Files are PEM, also where Java's",
         "would be key stores.",
     ]
@@ -123,7 +128,17 @@ def _fields(node: ast.AST) -> list[str]:
 def python_api() -> str:
     """The public names and what their docstrings say."""
     from shoal import errors, spark, testing
-    from shoal.client import accumulator, adapters, group_admin, serializers, topic_admin
+    from shoal.client import (
+        adapters,
+        feature_admin,
+        group_admin,
+        metrics,
+        opentelemetry,
+        producer_batch,
+        prometheus,
+        serializers,
+        topic_admin,
+    )
 
     lines = ["# Python API", "", NOTE]
     for name in sorted(shoal.__all__):
@@ -132,9 +147,16 @@ def python_api() -> str:
     lines += _described("shoal.testing.Broker", testing.Broker)
     for name in spark.__all__:
         lines += _described(f"shoal.spark.{name}", getattr(spark, name))
+    lines += _described("shoal.client.prometheus.ClientCollector", prometheus.ClientCollector)
+    lines += _described("shoal.client.opentelemetry.instrument", opentelemetry.instrument)
+    telemetry = opentelemetry.ClientTelemetry
+    lines += _described("shoal.client.opentelemetry.ClientTelemetry", telemetry)
     lines += ["## What calls return", ""]
-    for module in (accumulator, topic_admin, group_admin):
+    for module in (producer_batch, metrics, topic_admin, feature_admin, group_admin):
         for name, thing in vars(module).items():
+            if name == "SendFuture":
+                # The compiled one does the same; Python's says with which types.
+                thing = producer_batch.PlainSendFuture
             if name in _RESULTS and thing.__module__ == module.__name__:
                 lines += [
                     "#" + line if line.startswith("##") else line
@@ -221,7 +243,7 @@ def _codes_and_variables() -> list[str]:
         "| code | meaning |",
         "|---|---|",
         "| 0 | done; `shoal serve` also after Ctrl-C, which is how it is stopped |",
-        "| 1 | the world said no, and one line says what; or the reader of a pipe went away |",
+        "| 1 | the operation failed (one line says why), or standard output was closed |",
         "| 2 | wrong usage |",
         "| 3 | `shoal why` found a problem; `shoal log verify` a torn tail |",
         "| 4 | `shoal log verify` found corruption; `shoal log repair` left some |",
@@ -230,7 +252,7 @@ def _codes_and_variables() -> list[str]:
         "",
         "## Where settings come from",
         "",
-        "A flag wins over an environment variable, that over the profile, that over the default.",
+        "Precedence: flag, environment variable, profile, default.",
         "",
         "| variable | meaning |",
         "|---|---|",
@@ -260,6 +282,7 @@ def _help(*words: str) -> str:
 
 def _subcommands(name: str) -> list[str]:
     _, found, rest = _help(name).partition("\nCommands:\n")
+    rest = rest.split("\n\n")[0]  # examples follow
     return (
         [line.split()[0] for line in rest.splitlines() if line.startswith("  ") and line[2] != " "]
         if found

@@ -1,0 +1,137 @@
+"""Screenshots of every page of the site, as people see it: ``python -m docs.screenshots``.
+
+Each page in a real Chromium, 360 and 1,440 pixels wide, light and dark, into ``screenshots/``. A
+page that has to be scrolled sideways, a picture that did not load and an error on the console are
+reported, and end the program with 1. ``make docs`` first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "site"
+WIDTHS = (360, 1440)
+SCHEMES = ("light", "dark")
+HEIGHT_MAX = 6000
+FAULTS = """
+const wide = document.scrollingElement.scrollWidth - window.innerWidth;
+const found = wide > 1 ? [`scrolls sideways by ${wide} pixels`] : [];
+for (const image of document.images)
+  if (image.complete && !image.naturalWidth) found.push(`no picture at ${image.src}`);
+return found;
+"""
+
+SETTLED = """
+const done = arguments[0];
+requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300)));
+"""
+
+
+@contextmanager
+def browser() -> Iterator[Chrome]:
+    """A headless Chromium of this machine."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@contextmanager
+def served(site: Path) -> Iterator[str]:
+    """The site over HTTP: scripts of a page that is only a file do not run."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def shoot(driver: Chrome, address: str, width: int, scheme: str, target: Path) -> list[str]:
+    """Write one picture; returns what is wrong with the page at this width."""
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    # A page remembers the scheme it was seen in.
+    driver.execute_cdp_cmd(
+        "Storage.clearDataForOrigin",
+        {"origin": address[: address.index("/", 8)], "storageTypes": "local_storage"},
+    )
+    _size(driver, width, 900)
+    driver.get(address)
+    driver.execute_async_script(SETTLED)
+    faults: list[str] = driver.execute_script(FAULTS)
+    height: Any = driver.execute_script("return document.scrollingElement.scrollHeight")
+    _size(driver, width, min(int(height), HEIGHT_MAX))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    driver.save_screenshot(str(target))
+    return faults
+
+
+def _size(driver: Chrome, width: int, height: int) -> None:
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+
+
+def main() -> int:
+    """Every page whose name contains the words given, or all."""
+    parser = argparse.ArgumentParser(description="Screenshots of the documentation site.")
+    parser.add_argument("words", nargs="*", help="only pages whose path contains one of these")
+    parser.add_argument("--output", type=Path, default=ROOT / "screenshots")
+    chosen = parser.parse_args()
+    pages = [
+        page
+        for page in sorted(SITE.rglob("*.html"))
+        if not chosen.words or any(word in str(page.relative_to(SITE)) for word in chosen.words)
+    ]
+    if not pages:
+        sys.exit("no pages in site/; run: make docs")
+    bad = 0
+    with served(SITE) as site, browser() as driver:
+        for page in pages:
+            name = str(page.relative_to(SITE).with_suffix("")).replace("/", "-")
+            for width in WIDTHS:
+                for scheme in SCHEMES:
+                    target = chosen.output / f"{name}-{width}-{scheme}.png"
+                    for fault in shoot(
+                        driver, f"{site}/{page.relative_to(SITE)}", width, scheme, target
+                    ):
+                        print(f"{page.relative_to(SITE)} at {width} pixels, {scheme}: {fault}")
+                        bad += 1
+    print(f"{len(pages) * len(WIDTHS) * len(SCHEMES)} screenshots in {chosen.output}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
