@@ -131,8 +131,8 @@ def _groups(
     consumer = consumer_class(
         topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest"
     )
-    # Its leader assigns nothing, and asks no broker again for minutes, if the topic's metadata comes
-    # after the group's first answer.
+    # A leader of its own that joins before it knows the topic assigns nothing, and may ask no
+    # broker again for minutes.
     called(out, "partitions_for_topic", lambda: consumer.partitions_for_topic(topic))
     seen: list[Any] = []
     deadline = time.monotonic() + WAIT_S
