@@ -140,6 +140,8 @@ class SimulatedUser(Generic[Member]):
             self.engine.perform(self.member.subscribe_pattern(pattern, now_ms))
         else:
             self.engine.perform(self.member.subscribe(topics, now_ms))
+        # What is wanted again is not given up, though a commit for that has begun.
+        self._held = tuple(tp for tp in self._held if tp.topic not in self.member.topics)
 
     def unsubscribe(self) -> None:
         self.engine.perform(self.member.unsubscribe(self._clock.now_ms))

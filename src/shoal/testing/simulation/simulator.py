@@ -44,6 +44,7 @@ GROUP_ID: Final = "simulated"
 _STEP_MS: Final = 500
 _SETTLING_MS: Final = 2_000
 """A member that is about to rejoin looks stable for a moment."""
+_ON_THE_WAY: Final = (MemberState.UNJOINED, MemberState.PREPARING, MemberState.COMPLETING)
 _QUIET_MS: Final = 30_000
 _CALM: Final = 10
 _VERIFY_EVERY_MS: Final = 20_000
@@ -162,6 +163,8 @@ class Simulation:
         # One more, for what was to happen in the last moment.
         self.run_until(self.scenario.duration_ms + 1)
         self._heal()
+        if self.scenario.static_share:
+            self._ask_for_new_partitions()
         healing_ms = self._converge()
         self._stay_quiet()
         self._change_once()
@@ -209,10 +212,20 @@ class Simulation:
             self.create_topic(topic)
         for consumer in self.consumers:
             consumer.heal()
-        if self.scenario.static_share and self.alive:
-            # A static leader that came back is told to skip the assignment (KIP-814), and cannot
-            # know of partitions that were added while it was away. Kafka's cannot either.
-            consumer = self.alive[0]
+
+    def _ask_for_new_partitions(self, _: None = None) -> None:
+        """A static leader that came back is told to skip the assignment (KIP-814), and cannot know
+        of partitions that were added while it was away. Kafka's cannot either.
+
+        Only a member that is there can ask: the join of one that is on its way counts as the
+        rebalance asked for, and that join may be the one that skips the assignment.
+        """
+        if not self.alive:
+            return
+        consumer = self.alive[0]
+        if consumer.is_busy or consumer.member.state in _ON_THE_WAY:
+            self.clock.after(_STEP_MS, self._ask_for_new_partitions)
+        else:
             consumer.do(lambda: consumer.member.enforce_rebalance("to see new partitions"))
 
     def _converge(self) -> int:
