@@ -215,8 +215,12 @@ def _groups(
     called(out, "describe_consumer_groups", lambda: admin.describe_consumer_groups([group]))
     called(out, "delete_consumer_groups in use", lambda: admin.delete_consumer_groups([group]))
     called(out, "unsubscribe", consumer.unsubscribe)
-    _assigned(out, consumer, partition(topic, 0, 1))
     called(out, "close", consumer.close)
+    # One that was never in the group: leaving goes on in the background, and takes back what was
+    # assigned by hand meanwhile.
+    alone = consumer_class({"bootstrap.servers": servers, "group.id": group})
+    _assigned(out, alone, partition(topic, 0, 1))
+    called(out, "close what was assigned by hand", alone.close)
     called(out, "list_groups", lambda: _named(admin.list_groups(timeout=WAIT_S), group))
     listed = admin.list_consumer_groups().result(WAIT_S)
     out["list_consumer_groups"] = plain([g for g in listed.valid if g.group_id == group])
