@@ -29,6 +29,8 @@ FOUND_IN_CONSUMER_GROUPS = {
     10977: "the same, after a failover",
     10198: "the watcher believed an epoch that could not be written (no test but this seed)",
     10458: "who was on the way into the group was asked to rebalance it (the simulator's fault)",
+    551: "a classic member comes back under an id that was forgotten, as Kafka lets it",
+    904: "a reply on its way told of a group that was forgotten since (the simulator's fault)",
     306: "a topic wanted again was taken for one given up (the simulator's fault)",
 }
 """Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``."""

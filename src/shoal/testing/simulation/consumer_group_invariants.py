@@ -99,7 +99,8 @@ class ConsumerGroupWatcher(Watcher):
         self._unrevoked: dict[str, Moment] = {}
         self._misled: set[str] = set()
         """Of whom the coordinator believes what is not so: something old of theirs arrived late,
-        or their group was converted before a generation's assignments were known (as in Kafka)."""
+        they came back under an id that was forgotten, or their group was converted before a
+        generation's assignments were known (all as in Kafka)."""
         self._append_failed = False
         self._plan_is_known = True
         self._seen_image = -1
@@ -141,6 +142,7 @@ class ConsumerGroupWatcher(Watcher):
             demand(not had_members, "E5", fell)
             self._told_epoch = -1
             self._owners.clear()
+            self._to_tell.clear()  # replies that are still on their way tell of the one before
 
     def _is_old_news(self, written: Iterable[JournalRecord]) -> bool:
         """Most batches are commits: what was found of group and topics before holds after them."""
@@ -375,10 +377,16 @@ class ConsumerGroupWatcher(Watcher):
                 self._misled.add(request.member_id)
             if self.group is not None:
                 self._expected[ticket] = self.group.heartbeat_error(request)
-        elif kind is JoinGroupRequest and is_late:
+        elif kind is JoinGroupRequest and (is_late or self._is_forgotten(request.member_id)):
             self._misled.add(request.member_id)
         elif kind is OffsetCommitRequest:
             self._expected[ticket] = _REFUSED if self._is_refused(request) else None
+
+    def _is_forgotten(self, member_id: str) -> bool:
+        """Thrown out, and about to be let in again without a word: a group of this kind, here and
+        in Apache Kafka, takes the id of a classic member as it comes. Until it has adopted what it
+        is given it believes, and commits, that it owns what others were given since."""
+        return self.group is not None and member_id not in self.group.members
 
     def _is_refused(self, request: OffsetCommitRequest) -> bool:
         epoch = request.generation_id_or_member_epoch
