@@ -413,6 +413,27 @@ PLANTED = (
         f"{CAUSES} -k commits_that_come_later",
     ),
     PlantedBug(
+        "who commits on until the assignment stood still since the rebalance began",
+        "fleet/causes.py",
+        "commits.gaps(handed_on(before, now, withheld), now.at_us)",
+        "commits.gaps(handed_on(before, now, withheld), now.began_us or now.at_us)",
+        f"{CAUSES} -k however_often_it_is_looked",
+    ),
+    PlantedBug(
+        "a rebalance that waits for commits is forgotten when the next is told",
+        "fleet/analysis.py",
+        "        return max(0, waits - KEPT)\n",
+        "        return max(0, count - KEPT)\n",
+        f"{CAUSES} -k after_the_second",
+    ),
+    PlantedBug(
+        "what waits for commits that never come is kept for good",
+        "fleet/analysis.py",
+        "self.rows.newest_us - one.now.at_us > AWAITED_US",
+        "False",
+        f"{CAUSES} -k bounded_in_number_and_in_time",
+    ),
+    PlantedBug(
         "a member that waits for others has changed over",
         "fleet/fold.py",
         "value.state == STABLE",

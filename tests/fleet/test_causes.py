@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.fleet.analysis import analyse, events_of, move_table, rebalance_table
+from shoal.fleet.analysis import (
+    AWAITED_MAX,
+    AWAITED_US,
+    KEPT,
+    analyse,
+    events_of,
+    move_table,
+    rebalance_table,
+)
 from shoal.fleet.causes import SECOND_ROUND, Rebalance
 from shoal.wire.offsets_topic import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -28,6 +37,8 @@ from shoal.wire.offsets_topic import (
 from tests.fleet.consumer_offsets import START_MS, Journal, tps
 
 ALL = tps("orders", 0, 1, 2, 3)
+ORDERS_ID = bytes(range(16))
+NAMES = {ORDERS_ID: "orders"}
 
 
 def rebalances(journal: Journal) -> list[dict[str, Any]]:
@@ -229,8 +240,81 @@ def test_commits_that_come_later_are_added_to_a_rebalance_that_was_told() -> Non
     assert first.revised == []
     then = analyse(events_of(journal.records(told)), first.carry)
     assert then.rebalances == []
-    (one,) = then.revised
+    *_, one = then.revised
     assert (one.now.generation, one.still_us) == (3, {"a": 5_000_000})
+
+
+def stood_still(
+    journal: Journal, cuts: Iterable[int] = ()
+) -> dict[tuple[str, int], dict[str, int]]:
+    """How long members stood still, by group and time of the rebalance, when the log is read up to
+    each cut and then on: each look adds what it knows."""
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    carried: pa.Table | None = None
+    for begin, end in pairwise([0, *cuts, len(journal)]):
+        done = analyse(events_of(journal.records(begin, end)), carried, NAMES)
+        for one in (*done.rebalances, *done.revised):
+            still = found.setdefault((one.now.group, one.now.at_us), {})
+            for name, gap_us in one.still_us.items():
+                still[name] = max(gap_us, still.get(name, 0))
+        carried = done.carry
+    return found
+
+
+def test_who_commits_until_the_assignment_stood_still_from_there_however_often_it_is_looked() -> (
+    None
+):
+    journal = Journal()
+    consumer_group(journal, 1, {"a": [0, 1]}, 0)
+    journal.commit("new", ALL[0], 1, 4)
+    consumer_group(journal, 2, {"a": [0, 1], "b": []}, 5, is_assigned=False)
+    for second in (6, 7, 8, 9):
+        journal.commit("new", ALL[0], second, second)
+    assign(journal, 2, {"a": [0], "b": [1]}, 9.4)
+    journal.commit("new", ALL[0], 12, 12)
+    seconds = list(stood_still(journal).values())
+    assert seconds == [{}, {"a": 3_000_000}]
+    for cut in range(len(journal)):
+        assert list(stood_still(journal, [cut]).values()) == seconds
+    assert list(stood_still(journal, range(1, len(journal))).values()) == seconds
+
+
+def test_both_rounds_of_a_rebalance_learn_of_commits_that_come_after_the_second() -> None:
+    journal = Journal()
+    journal.generation("g", 1, {"a": ALL}, 0)
+    for tp in ALL:
+        journal.commit("g", tp, 1, 4)
+    journal.generation("g", 2, {"a": ALL[:2], "b": []}, 5)
+    journal.generation("g", 3, {"a": ALL[:2], "b": ALL[2:]}, 6)
+    told = len(journal)
+    for tp in ALL:
+        journal.commit("g", tp, 2, 9)
+    expected = [{}, {"a": 5_000_000}, {"a": 5_000_000, "b": 5_000_000}]
+    assert list(stood_still(journal).values()) == expected
+    assert list(stood_still(journal, [told]).values()) == expected
+    assert list(stood_still(journal, range(1, len(journal))).values()) == expected
+
+
+def test_what_waits_for_commits_is_bounded_in_number_and_in_time() -> None:
+    journal = Journal()
+    journal.generation("g", 1, {"a": ALL}, 0)
+    journal.commit("g", ALL[0], 1, 1)
+
+    def generations(carry: pa.Table) -> int:
+        return int(carry.column("key").drop_null().length())
+
+    for number in range(2, 20):
+        journal.generation("g", number, {"a": ALL}, number)
+    awaited = analyse(events_of(journal.records())).carry
+    assert generations(awaited) == AWAITED_MAX + KEPT
+    journal.commit("other", ALL[0], 1, 20 + AWAITED_US / 1e6)
+    later = analyse(events_of(journal.records(len(journal) - 1)), awaited).carry
+    assert generations(later) == KEPT
+    journal.commit("g", ALL[0], 2, 20)
+    done = analyse(events_of(journal.records(len(journal) - 1)), awaited)
+    assert generations(done.carry) == KEPT
+    told = [one.now.generation for one in done.revised if one.still_us]
+    assert told[-AWAITED_MAX:] == [16, 17, 18, 19]
 
 
 def test_the_record_of_a_new_group_is_no_rebalance() -> None:
@@ -249,10 +333,14 @@ def test_a_deleted_group_begins_again() -> None:
 
 
 def consumer_group(
-    journal: Journal, epoch: int, members: dict[str, list[int]], at_s: float
+    journal: Journal,
+    epoch: int,
+    members: dict[str, list[int]],
+    at_s: float,
+    *,
+    is_assigned: bool = True,
 ) -> None:
     """A generation as a coordinator of the new protocol writes it."""
-    topic_id = bytes(range(16))
     for name in members:
         key = ConsumerGroupMemberMetadataKey(group_id="new", member_id=name)
         value = ConsumerGroupMemberMetadataValue(
@@ -268,12 +356,18 @@ def consumer_group(
     journal.write(
         ConsumerGroupMetadataKey(group_id="new"), ConsumerGroupMetadataValue(epoch=epoch), at_s
     )
+    if is_assigned:
+        assign(journal, epoch, members, at_s)
+
+
+def assign(journal: Journal, epoch: int, members: dict[str, list[int]], at_s: float) -> None:
+    """The end of it: who is to have what."""
     for name, numbers in members.items():
         part = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
         journal.write(
             ConsumerGroupTargetAssignmentMemberKey(group_id="new", member_id=name),
             ConsumerGroupTargetAssignmentMemberValue(
-                topic_partitions=[part(topic_id=topic_id, partitions=numbers)]
+                topic_partitions=[part(topic_id=ORDERS_ID, partitions=numbers)]
             ),
             at_s,
         )
@@ -327,10 +421,10 @@ def test_records_of_the_new_protocol_have_ids_and_tell_of_topics_by_name() -> No
     journal = Journal()
     consumer_group(journal, 1, {"a": [0, 1]}, 0)
     events = events_of(journal.records())
-    (one,) = analyse(events, topics={bytes(range(16)): "orders"}).rebalances
+    (one,) = analyse(events, topics=NAMES).rebalances
     assert sorted(one.now.owners) == tps("orders", 0, 1)
     (unknown,) = analyse(events).rebalances
-    assert {tp.topic for tp in unknown.now.owners} == {"id:" + bytes(range(16)).hex()}
+    assert {tp.topic for tp in unknown.now.owners} == {"id:" + ORDERS_ID.hex()}
 
 
 def test_groups_of_the_new_protocol_are_put_together_from_their_records() -> None:
@@ -401,6 +495,15 @@ def test_a_log_read_in_parts_tells_the_same_as_in_one(journal: Journal, cuts: li
         del row["pause_ms"]
     order = lambda row: (row["group"], row["at"], row["generation"])  # noqa: E731 - the one order both sides are put in
     assert sorted(parts, key=order) == sorted(whole, key=order)
+
+
+@pytest.mark.slow
+@given(histories(), st.lists(st.integers(0, 40), max_size=5))
+def test_looks_add_up_to_how_long_members_stood_still(journal: Journal, cuts: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.fleet.analysis.AWAITED_MAX", 100)
+        parts = stood_still(journal, sorted(min(cut, len(journal)) for cut in cuts))
+        assert parts == stood_still(journal)
 
 
 def test_what_was_taken_and_when_was_committed_is_carried_on() -> None:

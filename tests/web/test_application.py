@@ -463,7 +463,7 @@ def test_a_group_of_the_new_protocol_tells_epochs_topics_and_who_changed_over(
             assert all(row["done_ms"] is not None for row in one["by_member"])
             assert [move["partition"].startswith("parcels-") for move in one["moves"]] == [True]
             # How long a member did not commit is known if the dashboard saw a commit before and one
-            # after. It keeps the last two of each partition: more must not fall in between.
+            # after.
             seen = committed()
             wait(lambda: committed() > seen)
             threads[2].start()

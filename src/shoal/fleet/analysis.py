@@ -3,7 +3,8 @@ and a Spark stream.
 
 An event is a commit (its place, partition and offset) or a group record as it was written. A run
 over a part of the log leaves a *carry*: the events that the next part needs to be understood, which
-are the last two generations of each group and the last two commits of each partition.
+are the last two generations of each group and the last two commits of each partition. While
+a rebalance waits for the commits that end it, the generations that explain it are carried, too.
 
 Rule: state is events. Whatever is carried on is fed in again like everything else, so there is
 no second way to know a group, and what a stream keeps in its checkpoint is plain Arrow.
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shoal.fleet.causes import Rebalance, explain
+from shoal.fleet.causes import Rebalance, explain, handed_on
 from shoal.fleet.decode import decode_commits
 from shoal.fleet.fold import GroupFold, RecordedGeneration
 from shoal.fleet.group_records import GroupRecordRow, Place, group_rows, read_groups, refused_table
@@ -31,7 +32,10 @@ from shoal.wire.offsets_topic import UnknownKey, decode_key, decode_value
 Ints = npt.NDArray[np.int64]
 KEPT: Final = 2
 """How many generations of a group and commits of a partition explain what comes next."""
-
+AWAITED_MAX: Final = 4
+AWAITED_US: Final = 600 * 1_000_000
+"""So many of the last rebalances of a group, and for so long, may wait for the commits that say how
+long their partitions stood still."""
 
 _NEVER: Final = np.iinfo(np.int64).max
 
@@ -160,6 +164,7 @@ class _Rows:
         self.table = table
         self.group, self.names = _codes(table.column("group"))
         self.time_us = _numbers(table.column("log_time").cast(pa.int64()))
+        self.newest_us = int(self.time_us.max(initial=0))
         self.is_new = np.asarray(table.column("is_new"), dtype=np.bool_)
         self.is_record = np.asarray(table.column("key").is_valid(), dtype=np.bool_)
         topics = table.column("topic").combine_chunks().dictionary_encode()
@@ -219,6 +224,15 @@ def _numbers(column: Any) -> Ints:
     return np.asarray(column, dtype=np.int64)
 
 
+class _Step(NamedTuple):
+    """A generation that the record in ``row`` made whole, and what is needed to explain it."""
+
+    row: int
+    before: RecordedGeneration | None
+    now: RecordedGeneration
+    withheld: frozenset[TopicPartition]
+
+
 @dataclass
 class _Group:
     """One group's share of the rows; implements ``causes.Commits``."""
@@ -231,7 +245,7 @@ class _Group:
     records: Ints = field(init=False)
     last: RecordedGeneration | None = None
     revised: list[Rebalance] = field(default_factory=list)
-    _completed: list[int] = field(default_factory=list)
+    _steps: list[_Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         part = slice(self.begin, self.end)
@@ -256,8 +270,8 @@ class _Group:
                 found.append(rebalance)
             elif self.last is not None:
                 self.revised.append(rebalance)
+            self._steps.append(_Step(row, self.last, now, withheld))
             self.last, withheld = now, rebalance.withheld
-            self._completed.append(row)
         self.revised = [self._with_reached(one) for one in self.revised]
         return [self._with_reached(one) for one in found]
 
@@ -270,14 +284,31 @@ class _Group:
         )
 
     def kept(self) -> Ints:
-        """The newest record of each key up to the last generation but one, and all after it."""
+        """The newest record of each key up to the first generation that is needed, and all after
+        it."""
         if self.fold.is_deleted:
             return np.empty(0, np.int64)
-        edge = self._completed[-KEPT:][0] if self._completed else -1
+        edge = self._steps[self._first_needed()].row if self._steps else -1
         events = self.rows.events
         newest = {events[row][0]: row for row in self.records.tolist() if row <= edge}
         alive = [row for row in newest.values() if events[row][1].value is not None]
         return np.asarray(alive + [row for row in self.records.tolist() if row > edge], np.int64)
+
+    def _first_needed(self) -> int:
+        """Of the generations, to explain the next rebalance and those that wait for commits."""
+        count = len(self._steps)
+        recent = range(max(0, count - AWAITED_MAX), count)
+        waits = next((number for number in recent if self._is_awaited(self._steps[number])), count)
+        # What a rebalance finds withheld, the generation before it took from the one before that.
+        return max(0, waits - KEPT)
+
+    def _is_awaited(self, one: _Step) -> bool:
+        """Whether a partition that somebody has again was committed before, and not yet since."""
+        if one.before is None or self.rows.newest_us - one.now.at_us > AWAITED_US:
+            return False
+        places = self._places(handed_on(one.before, one.now, one.withheld))
+        last, first = self._around(places, one.now.at_us)
+        return bool(np.any((last >= 0) & (first == _NEVER)))
 
     def last_two(self, tps: Iterable[TopicPartition], at_us: int) -> tuple[int | None, int | None]:
         times = self._time_us[self._of(self._places(tps)) & (self._time_us <= at_us)]
@@ -287,19 +318,23 @@ class _Group:
         earlier = times[times < last]
         return last, int(earlier.max()) if len(earlier) else None
 
-    def gaps(
-        self, tps: Iterable[TopicPartition], begin_us: int, end_us: int
-    ) -> dict[TopicPartition, int]:
+    def gaps(self, tps: Iterable[TopicPartition], at_us: int) -> dict[TopicPartition, int]:
         places = self._places(tps)
-        ours = self._of(places)
-        count = len(self._tps)
-        last, first = np.full(count, -1, np.int64), np.full(count, _NEVER, np.int64)
-        before, after = ours & (self._time_us <= begin_us), ours & (self._time_us > end_us)
-        np.maximum.at(last, self._tp[before], self._time_us[before])
-        np.minimum.at(first, self._tp[after], self._time_us[after])
+        last, first = self._around(places, at_us)
         known = (last >= 0) & (first < _NEVER)
         gaps, is_known = (first - last).tolist(), known.tolist()
         return {tp: gaps[place] for tp, place in places.items() if is_known[place]}
+
+    def _around(self, places: Mapping[TopicPartition, int], at_us: int) -> tuple[Ints, Ints]:
+        """When each of these was last committed before a moment and first after it, by its place;
+        -1 and ``_NEVER`` if it was not."""
+        ours = self._of(places)
+        count = len(self._tps)
+        last, first = np.full(count, -1, np.int64), np.full(count, _NEVER, np.int64)
+        before, after = ours & (self._time_us <= at_us), ours & (self._time_us > at_us)
+        np.maximum.at(last, self._tp[before], self._time_us[before])
+        np.minimum.at(first, self._tp[after], self._time_us[after])
+        return last, first
 
     def commit_gap(self) -> int | None:
         """The usual time between two commits of one partition."""

@@ -18,6 +18,7 @@ Rule: pure; a cause is decided here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,11 +38,9 @@ class Commits(Protocol):
         """The last commit of any of the partitions before a time, and the one before it."""
         ...
 
-    def gaps(
-        self, tps: Iterable[TopicPartition], begin_us: int, end_us: int
-    ) -> dict[TopicPartition, int]:
-        """How long each of the partitions was without a commit, around a span of time; those
-        without one on both sides are left out."""
+    def gaps(self, tps: Iterable[TopicPartition], at_us: int) -> dict[TopicPartition, int]:
+        """How long each of the partitions was without a commit, around a moment; those without
+        one on both sides are left out."""
         ...
 
 
@@ -227,15 +226,22 @@ def _moves(
     ]
 
 
+def handed_on(
+    before: RecordedGeneration, now: RecordedGeneration, withheld: frozenset[TopicPartition]
+) -> AbstractSet[TopicPartition]:
+    """What somebody has now and had before, or had to give up in the round before."""
+    return (before.owners.keys() | withheld) & now.owners.keys()
+
+
 def _gaps(
     before: RecordedGeneration,
     now: RecordedGeneration,
     commits: Commits,
     withheld: frozenset[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Of what somebody has now and had before, or had to give up in the round before."""
-    begin_us = now.at_us if now.began_us is None else now.began_us
-    return commits.gaps((before.owners.keys() | withheld) & now.owners.keys(), begin_us, now.at_us)
+    # Around the assignment, not since the rebalance began: while they wait for it, members of the
+    # new protocol read on and commit, and in a classic group nobody may.
+    return commits.gaps(handed_on(before, now, withheld), now.at_us)
 
 
 def _still(now: RecordedGeneration, gaps: Mapping[TopicPartition, int]) -> dict[str, int]:
