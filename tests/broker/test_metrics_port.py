@@ -201,7 +201,7 @@ def test_scrapes_at_the_same_time_share_one_look(broker: Broker) -> None:
     assert live.metrics is not None
     port = live.metrics
 
-    async def both() -> list[bytes]:
+    async def both() -> list[list[bytes]]:
         return list(await asyncio.gather(port.scrape(False), port.scrape(False)))
 
     future = asyncio.run_coroutine_threadsafe(both(), live.loop)

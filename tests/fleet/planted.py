@@ -253,8 +253,8 @@ PLANTED = (
     PlantedBug(
         "old metrics are told for ever",
         "fleet/exporter.py",
-        '        known = b"" if self._is_stale else self._texts.get(openmetrics, b"")',
-        '        known = self._texts.get(openmetrics, b"")',
+        "        known = [] if self._is_stale else self._texts.get(openmetrics, [])",
+        "        known = self._texts.get(openmetrics, [])",
         f"{EXPORTER} -k passed_off_as_new",
     ),
     PlantedBug(

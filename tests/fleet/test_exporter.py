@@ -61,7 +61,7 @@ def admin(broker: Broker) -> Iterator[Admin]:
 def scraped(exporter: Exporter) -> dict[str, dict[tuple[str, ...], float]]:
     """Sample name → label values → value."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(exporter.scrape(False).decode()):
+    for family in text_string_to_metric_families(b"".join(exporter.scrape(False)).decode()):
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
     return found

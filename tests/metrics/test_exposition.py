@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,14 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from shoal.metrics.cluster import ShownCluster, cluster_families
-from shoal.metrics.exposition import Buckets, Family, gauge, render
+from shoal.metrics.cluster import (
+    GroupFacts,
+    PartitionPosition,
+    ShownCluster,
+    cluster_families,
+)
+from shoal.metrics.exposition import PIECE_LINES, Buckets, Family, gauge, render, render_both
+from shoal.types import TopicPartition
 
 both = pytest.mark.parametrize("openmetrics", [False, True])
 
@@ -95,7 +102,42 @@ def test_names_of_what_is_left_out_are_bounded_too() -> None:
     families = cluster_families(shown, series_max=100, fine=fine())
     assert sum(family.series for family in families) <= 100
     dropped = families[-1].samples
-    assert sum(dropped.values()) + sum(one.name.startswith("m") for one in families) == 500
+    assert (
+        sum(dict(dropped.items()).values()) + sum(one.name.startswith("m") for one in families)
+        == 500
+    )
+
+
+def test_both_formats_are_the_ones_that_are_made_alone_and_share_what_they_can() -> None:
+    families = [
+        Family("lag", "gauge", "x", ("a",), {(str(n),): n for n in range(2 * PIECE_LINES)}),
+        Family("seen", "counter", "x", (), {(): 1}),
+        Family("took", "histogram", "x", (), {(): Buckets((1.0,), (2, 3), 4.5)}),
+    ]
+    texts = render_both(families)
+    for openmetrics, found in texts.items():
+        assert b"".join(found) == render(families, openmetrics=openmetrics, is_end=False)
+        assert max(piece.count(b"\n") for piece in found) <= PIECE_LINES
+    shared = [one for one in texts[False] if any(one is other for other in texts[True])]
+    assert [one.split(b" ")[2] for one in shared if one.startswith(b"#")] == [b"lag", b"took"]
+
+
+@pytest.mark.slow
+def test_a_scrape_of_many_partitions_needs_little_more_than_its_text() -> None:
+    positions = {TopicPartition("orders", n): PartitionPosition(n, n, 0.0) for n in range(10)}
+    groups = [
+        GroupFacts(f"group-{n}", "Stable", "classic", 1, 1, dict(positions)) for n in range(600)
+    ]
+    tracemalloc.start()
+    try:
+        shown = ShownCluster({}, {}, {}, groups)
+        texts = render_both(cluster_families(shown, series_max=1_000_000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    text = sum(map(len, texts[False]))
+    assert sum(piece.count(b'partition="7"') for piece in texts[False]) == 2 * len(groups)
+    assert peak < 1.8 * text, f"{peak:,} bytes for a text of {text:,}"
 
 
 def test_openmetrics_ends_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -14,7 +14,9 @@ from shoal.metrics import server as module
 from shoal.metrics.server import MetricsPages, MetricsServer, is_loopback
 from tests.patience import PATIENCE_S
 
-PAGES = MetricsPages(lambda openmetrics: b"openmetrics\n" if openmetrics else b"text\n", str)
+PAGES = MetricsPages(
+    lambda openmetrics: [b"openmetrics\n"] if openmetrics else [b"te", b"xt\n"], str
+)
 
 
 def serve(
@@ -64,6 +66,39 @@ def test_a_scrape_gets_the_format_it_accepts() -> None:
         assert (status, headers["Content-Length"], body) == (200, "5", b"")
 
     serve(talk)
+
+
+def test_a_client_that_does_not_read_is_not_sent_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or each of many slow ones would have a copy of a large scrape."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    passes: list[int] = []
+    ended = asyncio.Event()
+
+    class Body(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            passes.append(0)
+            try:
+                for piece in super().__iter__():
+                    passes[-1] += 1
+                    yield piece
+            finally:
+                if len(passes) == 2:
+                    ended.set()
+
+    pages = MetricsPages(lambda _: Body([bytes(1 << 20)] * 100), str)
+
+    async def talk(port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(get("/metrics"))
+        await ended.wait()
+        counted, sent = passes
+        assert counted == 100, "for the length"
+        assert sent < 100
+        writer.transport.abort()
+
+    serve(talk, pages)
 
 
 def test_other_paths_and_methods_are_refused_in_a_line() -> None:

@@ -15,7 +15,7 @@ from shoal.broker.config import MetricsSettings, metrics_address
 from shoal.broker.metrics_families import BrokerFamilies, look_at
 from shoal.broker.timings import RequestTimings
 from shoal.errors import ConfigError
-from shoal.metrics.exposition import render
+from shoal.metrics.exposition import render_pieces
 from shoal.metrics.server import MetricsPages, MetricsServer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class MetricsPort:
             series_max=settings.series_max, jmx_names=settings.jmx_names
         )
         self.telemetry = PushedTelemetry(broker.catalogue.client_metrics)
-        self._scrapes: dict[bool, asyncio.Task[bytes]] = {}
+        self._scrapes: dict[bool, asyncio.Task[list[bytes]]] = {}
         host, port = metrics_address(settings.address)
         self._server = MetricsServer(
             host, port, MetricsPages(self.scrape, not_ready), token=_token(settings.token_file)
@@ -54,13 +54,13 @@ class MetricsPort:
         self._server.abort()
         self._end_scrapes()
 
-    def _end_scrapes(self) -> list[asyncio.Task[bytes]]:
+    def _end_scrapes(self) -> list[asyncio.Task[list[bytes]]]:
         running = list(self._scrapes.values())
         for task in running:
             task.cancel()
         return running
 
-    async def scrape(self, openmetrics: bool) -> bytes:
+    async def scrape(self, openmetrics: bool) -> list[bytes]:
         """The text of now, or of the look that is under way."""
         running = self._scrapes.get(openmetrics)
         if running is None:
@@ -69,13 +69,13 @@ class MetricsPort:
             running.add_done_callback(lambda _: self._scrapes.pop(openmetrics))
         return await asyncio.shield(running)
 
-    async def _scrape(self, openmetrics: bool) -> bytes:
+    async def _scrape(self, openmetrics: bool) -> list[bytes]:
         look = await look_at(self._broker)
         self.telemetry.expire(self._broker.now_ms())
         received = self.telemetry.received.families()
 
-        def text() -> bytes:
-            return render(self._families.families(look, received), openmetrics=openmetrics)
+        def text() -> list[bytes]:
+            return render_pieces(self._families.families(look, received), openmetrics=openmetrics)
 
         return await self._broker.loop.run_in_executor(None, text)
 

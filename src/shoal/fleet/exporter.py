@@ -18,7 +18,7 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.fleet.collector import ClusterCollector, ClusterFacts
 from shoal.fleet.exported import families_of
 from shoal.metrics.cluster import SERIES_MAX
-from shoal.metrics.exposition import Buckets, Family, gauge, render
+from shoal.metrics.exposition import Buckets, Family, gauge, render, render_both
 from shoal.records.arrow import need_arrow
 
 LOG: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Exporter:
         self._stop = threading.Event()
         # When the last look that succeeded was, and how long it took: not what it saw.
         self._last: tuple[float, float] | None = None
-        self._texts: dict[bool, bytes] = {}
+        self._texts: dict[bool, list[bytes]] = {}
         self._failures = 0
         self._problem = "the first sweep is under way"
 
@@ -76,10 +76,7 @@ class Exporter:
             LOG.warning("this sweep failed, the next follows: %s", error)
             return
         families = families_of(facts, *rebalances, series_max=self._series_max)
-        self._texts = {
-            openmetrics: render(families, openmetrics=openmetrics, is_end=False)
-            for openmetrics in (False, True)
-        }
+        self._texts = render_both(families)
         self._last, self._problem = (facts.at_s, facts.took_s), ""
 
     def _look(
@@ -95,10 +92,10 @@ class Exporter:
             return {}, {}
         return dict(self._watch.by_group), self._watch.durations()
 
-    def scrape(self, openmetrics: bool) -> bytes:
-        """What there is to tell now."""
-        known = b"" if self._is_stale else self._texts.get(openmetrics, b"")
-        return known + render(self._own_families(), openmetrics=openmetrics)
+    def scrape(self, openmetrics: bool) -> list[bytes]:
+        """What there is to tell now, in pieces."""
+        known = [] if self._is_stale else self._texts.get(openmetrics, [])
+        return [*known, render(self._own_families(), openmetrics=openmetrics)]
 
     def not_ready(self) -> str:
         """Why nothing can be told; nothing if it can."""

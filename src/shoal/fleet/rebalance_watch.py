@@ -25,7 +25,8 @@ from shoal.types import TopicPartition
 TAIL_RECORDS: Final = 4_000
 """How much of each partition is read at the first look."""
 _ROWS_AT_ONCE: Final = 10_000
-_BYTES_AT_ONCE: Final = 8 << 20
+_BYTES_AT_ONCE: Final = 1 << 20
+"""Eight times as much is no faster, and 11 MB more are resident at most."""
 DURATIONS_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -56,13 +57,7 @@ class RebalanceWatch:
         if is_first:
             tails = {tp.partition: end for tp, end in ends.items() if tp.topic == TOPIC}
             self._next = {number: max(0, end - TAIL_RECORDS) for number, end in tails.items()}
-        events = [schema("events").empty_table()]
-        for batch in self._source.records_after(
-            self._next, max_rows=_ROWS_AT_ONCE, fetch_max_bytes=_BYTES_AT_ONCE
-        ):
-            self._reached(batch)
-            events.append(take(batch).events)
-        found = analyse(pa.concat_tables(events), self._carry, self._topics)
+        found = analyse(self._new_events(), self._carry, self._topics)
         self._carry, self.revised = found.carry, found.revised
         # Looks are far apart: what they needed is not kept for the next one.
         pa.default_memory_pool().release_unused()
@@ -73,6 +68,16 @@ class RebalanceWatch:
         for one in happened:
             self._count(one)
         return happened
+
+    def _new_events(self) -> pa.Table:
+        """What was written since the last look."""
+        events = [schema("events").empty_table()]
+        for batch in self._source.records_after(
+            self._next, max_rows=_ROWS_AT_ONCE, fetch_max_bytes=_BYTES_AT_ONCE
+        ):
+            self._reached(batch)
+            events.append(take(batch).events)
+        return pa.concat_tables(events)
 
     def durations(self) -> dict[str, Buckets]:
         """How long rebalances took, by cause, where that is known."""

@@ -10,9 +10,10 @@ No label holds a member, a host or a client id: those come and go without end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Final
 
 from shoal.metrics.exposition import Buckets, Family, Labels
@@ -119,20 +120,9 @@ def cluster_families(
         _group_topics(shown.groups),
         fine,
         _partitions(shown.partitions),
-        # Of many groups these are the most by far: not even made if they cannot be shown.
-        _group_partitions(shown.groups, series_max),
+        _group_partitions(shown.groups),
     )
     return _within(chain.from_iterable(families), series_max)
-
-
-class _TooMany(dict[Labels, float | Buckets]):
-    """Samples that were only counted."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
 
 
 def _within(families: Iterable[Family], series_max: int) -> list[Family]:
@@ -141,7 +131,7 @@ def _within(families: Iterable[Family], series_max: int) -> list[Family]:
     left = series_max - FAMILIES_MAX
     dropped: dict[tuple[str, ...], float] = {}
     for family in families:
-        series = len(family.samples) if isinstance(family.samples, _TooMany) else family.series
+        series = family.series
         if series <= left and not dropped:
             left -= series
             kept.append(family)
@@ -295,28 +285,38 @@ def _partitions(partitions: Mapping[TopicPartition, PartitionFacts]) -> Iterable
     )
 
 
-def _group_partitions(groups: Sequence[GroupFacts], series_max: int) -> Iterable[Family]:
-    committed: dict[Labels, float | Buckets] = {}
-    lags: dict[Labels, float | Buckets] = {}
-    count = sum(len(group.positions) for group in groups)
-    if count > series_max:
-        committed = lags = _TooMany(count)
-    for group in groups if count <= series_max else ():
-        for tp, one in group.positions.items():
-            labels = (group.group_id, tp.topic, str(tp.partition))
-            committed[labels], lags[labels] = one.committed, one.lag
+class _PartitionSamples:
+    """A value for each partition of each group. There may be a million: each is made when it is
+    told, and forgotten then."""
+
+    def __init__(
+        self, groups: Sequence[GroupFacts], value: Callable[[PartitionPosition], int]
+    ) -> None:
+        self._groups, self._value = groups, value
+
+    def __len__(self) -> int:
+        return sum(len(group.positions) for group in self._groups)
+
+    def items(self) -> Iterator[tuple[Labels, int]]:
+        value = self._value
+        for group in self._groups:
+            for tp, one in group.positions.items():
+                yield (group.group_id, tp.topic, str(tp.partition)), value(one)
+
+
+def _group_partitions(groups: Sequence[GroupFacts]) -> Iterable[Family]:
     labels = (*_GROUP_TOPIC, "partition")
     yield Family(
         "kafka_consumergroup_lag",
         "gauge",
         "Records of a partition a group has not committed yet.",
         labels,
-        lags,
+        _PartitionSamples(groups, attrgetter("lag")),
     )
     yield Family(
         "kafka_consumergroup_current_offset",
         "gauge",
         "The offset a group has committed in a partition.",
         labels,
-        committed,
+        _PartitionSamples(groups, attrgetter("committed")),
     )

@@ -10,9 +10,10 @@ else. A group may be called ``x"} 1\\n# TYPE``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from itertools import chain, islice
+from typing import Final, Literal, Protocol
 
 Kind = Literal["gauge", "counter", "histogram"]
 Labels = tuple[str, ...]
@@ -20,6 +21,7 @@ Labels = tuple[str, ...]
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+PIECE_LINES: Final = 1_000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -34,6 +36,15 @@ class Buckets:
     total: float
 
 
+class Samples(Protocol):
+    """A value for each set of label values. A dict is one; where there are very many, they may be
+    made one by one."""
+
+    def __len__(self) -> int: ...
+
+    def items(self) -> Iterable[tuple[Labels, float | Buckets]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One metric: its name, what it means, its labels, a value for each set of label values.
@@ -45,13 +56,16 @@ class Family:
     kind: Kind
     help: str
     labels: tuple[str, ...]
-    samples: Mapping[Labels, float | Buckets]
+    samples: Samples
 
     @property
     def series(self) -> int:
         """How many time series a scrape of it makes."""
+        if self.kind != "histogram":
+            return len(self.samples)
         return sum(
-            len(one.bounds) + 3 if isinstance(one, Buckets) else 1 for one in self.samples.values()
+            len(one.bounds) + 3 if isinstance(one, Buckets) else 1
+            for _, one in self.samples.items()
         )
 
 
@@ -62,18 +76,41 @@ def gauge(name: str, text: str, value: float) -> Family:
 
 def render(families: Iterable[Family], *, openmetrics: bool = False, is_end: bool = True) -> bytes:
     """The text of one scrape, or of its beginning."""
-    lines: list[str] = []
+    return b"".join(render_pieces(families, openmetrics=openmetrics, is_end=is_end))
+
+
+def render_pieces(
+    families: Iterable[Family], *, openmetrics: bool = False, is_end: bool = True
+) -> list[bytes]:
+    """The same, not put together."""
+    found = [piece for family in families for piece in pieces(family, openmetrics=openmetrics)]
+    return [*found, b"# EOF\n"] if openmetrics and is_end else found
+
+
+def render_both(families: Iterable[Family]) -> dict[bool, list[bytes]]:
+    """The beginning of a scrape in pieces, as text and as OpenMetrics. Of most families these are
+    the same, and are made and kept once."""
+    texts: dict[bool, list[bytes]] = {False: [], True: []}
     for family in families:
-        shown = family.name
-        if family.kind == "counter" and not openmetrics:
-            shown += "_total"
-        lines.append(f"# HELP {shown} {family.help.translate(_HELP_ESCAPES)}")
-        lines.append(f"# TYPE {shown} {family.kind}")
-        lines += _lines(family)
-    if openmetrics and is_end:
-        lines.append("# EOF")
-    # A name may hold what is no text at all; a scrape must not fail for it.
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        plain = list(pieces(family))
+        texts[False] += plain
+        texts[True] += pieces(family, openmetrics=True) if family.kind == "counter" else plain
+    return texts
+
+
+def pieces(family: Family, *, openmetrics: bool = False) -> Iterator[bytes]:
+    """The text of one family, ``PIECE_LINES`` at a time."""
+    shown = family.name
+    if family.kind == "counter" and not openmetrics:
+        shown += "_total"
+    head = (
+        f"# HELP {shown} {family.help.translate(_HELP_ESCAPES)}",
+        f"# TYPE {shown} {family.kind}",
+    )
+    lines = chain(head, _lines(family))
+    while part := list(islice(lines, PIECE_LINES)):
+        # A name may hold what is no text at all; a scrape must not fail for it.
+        yield "".join(f"{line}\n" for line in part).encode("utf-8", "replace")
 
 
 def _lines(family: Family) -> Iterable[str]:

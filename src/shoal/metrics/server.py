@@ -12,13 +12,14 @@ nothing is told without the token.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import chain
 from typing import Final, NamedTuple
 
 from shoal.errors import ConfigError
@@ -28,23 +29,25 @@ HEAD_BYTES_MAX: Final = 8 * 1024
 PATIENCE_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
 _METHODS: Final = ("GET", "HEAD")
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Answer(NamedTuple):
     """What a request is told."""
 
     status: HTTPStatus
-    body: bytes
+    body: Sequence[bytes]
+    """In pieces: a large one is never put together."""
     content_type: str = "text/plain; charset=utf-8"
     encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsPages:
-    """Where the answers come from. ``scrape`` gets whether OpenMetrics is wanted; ``not_ready``
-    gives the reason, nothing if there is none."""
+    """Where the answers come from. ``scrape`` gets whether OpenMetrics is wanted, and gives the
+    text in pieces; ``not_ready`` gives the reason, nothing if there is none."""
 
-    scrape: Callable[[bool], bytes | Awaitable[bytes]]
+    scrape: Callable[[bool], Sequence[bytes] | Awaitable[Sequence[bytes]]]
     not_ready: Callable[[], str]
 
 
@@ -119,27 +122,28 @@ class MetricsServer:
         except asyncio.IncompleteReadError:
             return
         except (asyncio.LimitOverrunError, ValueError):
-            answer = Answer(HTTPStatus.BAD_REQUEST, b"this is not a request for metrics\n")
-        writer.write(_encoded(answer, with_body=method != "HEAD"))
+            answer = Answer(HTTPStatus.BAD_REQUEST, [b"this is not a request for metrics\n"])
         with suppress(ConnectionError):
-            await writer.drain()
+            for piece in chain([_head(answer)], answer.body if method != "HEAD" else ()):
+                writer.write(piece)
+                await writer.drain()  # what is not read yet is not copied, either
 
     async def _answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
         if method not in _METHODS:
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
+            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, [b"only GET and HEAD\n"])
         if self._token and not self._knows_token(headers.get("authorization", "")):
-            return Answer(HTTPStatus.UNAUTHORIZED, b"send the token: Authorization: Bearer ...\n")
+            return Answer(HTTPStatus.UNAUTHORIZED, [b"send the token: Authorization: Bearer ...\n"])
         match path.partition("?")[0]:
             case "/metrics":
                 return await self._metrics(headers)
             case "/health" | "/healthz":
-                return Answer(HTTPStatus.OK, b"ok\n")
+                return Answer(HTTPStatus.OK, [b"ok\n"])
             case "/ready" | "/readyz":
                 reason = self._pages.not_ready()
                 if reason:
-                    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
-                return Answer(HTTPStatus.OK, b"ready\n")
-        return Answer(HTTPStatus.NOT_FOUND, b"there is /metrics, /healthz and /readyz\n")
+                    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, [f"{reason}\n".encode()])
+                return Answer(HTTPStatus.OK, [b"ready\n"])
+        return Answer(HTTPStatus.NOT_FOUND, [b"there is /metrics, /healthz and /readyz\n"])
 
     def _knows_token(self, given: str) -> bool:
         expected = f"Bearer {self._token}"
@@ -148,11 +152,11 @@ class MetricsServer:
     async def _metrics(self, headers: dict[str, str]) -> Answer:
         openmetrics = "application/openmetrics-text" in headers.get("accept", "")
         found = self._pages.scrape(openmetrics)
-        body = found if isinstance(found, bytes) else await found
+        body = found if isinstance(found, Sequence) else await found
         encoding = ""
         if "gzip" in headers.get("accept-encoding", ""):
             # In a thread: of a large scrape it takes longer than others should wait.
-            body, encoding = await asyncio.to_thread(gzip.compress, body, 1), "gzip"
+            body, encoding = await asyncio.to_thread(_compressed, body), "gzip"
         return Answer(HTTPStatus.OK, body, OPENMETRICS if openmetrics else TEXT, encoding)
 
 
@@ -186,11 +190,16 @@ def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
     return method, path, headers
 
 
-def _encoded(answer: Answer, *, with_body: bool) -> bytes:
+def _compressed(body: Iterable[bytes]) -> list[bytes]:
+    packer = zlib.compressobj(1, wbits=_GZIP)
+    return [*(packed for piece in body if (packed := packer.compress(piece))), packer.flush()]
+
+
+def _head(answer: Answer) -> bytes:
     lines = [
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
         f"Content-Type: {answer.content_type}",
-        f"Content-Length: {len(answer.body)}",
+        f"Content-Length: {sum(map(len, answer.body))}",
         "Connection: close",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",
@@ -199,5 +208,4 @@ def _encoded(answer: Answer, *, with_body: bool) -> bytes:
         lines.append(f"Content-Encoding: {answer.encoding}")
     if answer.status is HTTPStatus.UNAUTHORIZED:
         lines.append("WWW-Authenticate: Bearer")
-    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-    return head + answer.body if with_body else head
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
