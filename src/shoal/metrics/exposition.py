@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Final, Literal, Protocol
 
@@ -115,28 +116,30 @@ def pieces(family: Family, *, openmetrics: bool = False) -> Iterator[bytes]:
 
 def _lines(family: Family) -> Iterable[str]:
     name = family.name + ("_total" if family.kind == "counter" else "")
+    shape = ",".join(f'{key}="%s"' for key in family.labels)
     for labels, value in family.samples.items():
-        pairs = [f'{key}="{_escaped(one)}"' for key, one in zip(family.labels, labels, strict=True)]
+        pairs = shape % tuple(map(_escaped, labels))
         if isinstance(value, Buckets):
             yield from _histogram(name, pairs, value)
         else:
             yield f"{name}{_braces(pairs)} {_number(value)}"
 
 
-def _histogram(name: str, pairs: Sequence[str], value: Buckets) -> Iterable[str]:
+def _histogram(name: str, pairs: str, value: Buckets) -> Iterable[str]:
     seen = 0
     for bound, count in zip((*value.bounds, math.inf), value.counts, strict=True):
         seen += count
         limit = f'le="{_number(float(bound))}"'
-        yield f"{name}_bucket{_braces([*pairs, limit])} {seen}"
+        yield f"{name}_bucket{_braces(f'{pairs},{limit}' if pairs else limit)} {seen}"
     yield f"{name}_count{_braces(pairs)} {seen}"
     yield f"{name}_sum{_braces(pairs)} {_number(value.total)}"
 
 
-def _braces(pairs: Sequence[str]) -> str:
-    return f"{{{','.join(pairs)}}}" if pairs else ""
+def _braces(pairs: str) -> str:
+    return f"{{{pairs}}}" if pairs else ""
 
 
+@lru_cache(1024)  # a group has many lines, and they follow each other
 def _escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
