@@ -25,6 +25,7 @@ SCRAM = "tests/broker/test_scram.py"
 SECURITY = "tests/broker/test_security.py"
 SESSIONS = "tests/broker/test_fetch_sessions.py"
 SLICES = "tests/broker/test_slices.py"
+STRANGERS = "tests/broker/test_strangers.py"
 TXN = "tests/broker/test_transactions.py"
 TABLE = "tests/broker/test_security_table.py"
 TOPICS = "tests/broker/test_topics.py"
@@ -136,16 +137,16 @@ PLANTED = (
     PlantedBug(
         "an unknown user needs no password",
         "broker/handlers/sasl_authenticate.py",
-        "        if not matches or found.credential is None:",
-        "        if not matches and found.credential is not None:",
+        "    if not matches or check.credential is None:",
+        "    if not matches and check.credential is not None:",
         f"{SECURITY} -k wrong_password",
     ),
     PlantedBug(
         "guesses are looked at while the first waits for its refusal",
         "broker/handlers/sasl_authenticate.py",
-        "        call.connection.close_when_flushed()\n"
-        "        broker.loop.call_later(_delay(broker), _reply",
-        "        broker.loop.call_later(_delay(broker), _reply",
+        "    call.connection.close_when_flushed()\n"
+        "    broker.loop.call_later(_delay(broker), _reply",
+        "    broker.loop.call_later(_delay(broker), _reply",
         f"{SECURITY} -k many_guesses",
     ),
     PlantedBug(
@@ -154,6 +155,27 @@ PLANTED = (
         "    call.connection.hold()\n    broker.spawn(run())",
         "    broker.spawn(run())",
         f"{SECURITY} -k many_guesses",
+    ),
+    PlantedBug(
+        "every proof by SCRAM waits for a task of its own",
+        "broker/handlers/sasl_authenticate.py",
+        "    if wait:\n        return _scram_later",
+        "    if session.is_challenged:\n        return _scram_later",
+        f"{SECURITY} -k as_it_is_read",
+    ),
+    PlantedBug(
+        "after wrong passwords a proof is looked at before its turn",
+        "broker/handlers/sasl_authenticate.py",
+        "    await asyncio.sleep(wait)\n    found = _checked",
+        "    found = _checked",
+        f"{STRANGERS} -k slow_their_sender",
+    ),
+    PlantedBug(
+        "after wrong passwords a plain one is looked at before its turn",
+        "broker/handlers/sasl_authenticate.py",
+        "        await asyncio.sleep(wait)\n    # Made up",
+        "        pass\n    # Made up",
+        f"{STRANGERS} -k slow_their_sender",
     ),
     PlantedBug(
         "the proof of a password is not looked at",

@@ -109,6 +109,44 @@ def test_only_the_first_of_many_guesses_at_once_is_looked_at(guarded, version):
     assert guarded.live.counters.refused["authentication"] == before + 1
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+def test_only_the_first_of_many_guesses_by_scram_is_looked_at(guarded, mechanism):
+    before = guarded.live.counters.refused["authentication"]
+    with RawClient(guarded.port) as client:
+        handshake(client, mechanism)
+        first = b"n,,n=ada,r=clientnonce"
+        challenge = bytes(authenticate(client, first).auth_bytes)
+        proofs = [prove(mechanism, word, first, challenge)[0] for word in ("wrong", "no", SECRET)]
+        asked = [SaslAuthenticateRequest(auth_bytes=proof) for proof in proofs]
+        frames = [b"".join(encode_request(one.API_KEY, 2, 1, "raw", one)) for one in asked]
+        client.sock.sendall(b"".join(frames))
+        answer = client.receive(SaslAuthenticateRequest.API_KEY, 2)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_cut()
+    assert guarded.live.counters.refused["authentication"] == before + 1
+
+
+def test_a_login_by_scram_is_answered_as_it_is_read_and_is_no_task_of_its_own(guarded, monkeypatch):
+    spawned = []
+    spawn = guarded.live.spawn
+
+    def counted(work):
+        spawned.append(work)
+        spawn(work)
+
+    with RawClient(guarded.port) as client:
+        # It ends the wait that wrong passwords before this have earned.
+        assert scram(client, "SCRAM-SHA-512", "ada", SECRET)[0].error_code == 0
+    monkeypatch.setattr(guarded.live, "spawn", counted)
+    with RawClient(guarded.port) as client:
+        assert scram(client, "SCRAM-SHA-512", "ada", SECRET)[0].error_code == 0
+    assert spawned == []
+    with RawClient(guarded.port) as client:
+        handshake(client, "PLAIN")
+        assert authenticate(client, b"\0ada\0" + SECRET.encode()).error_code == 0
+    assert len(spawned) == 1, "its key is derived elsewhere, and that is waited for"
+
+
 def test_an_unknown_user_is_refused_no_sooner_than_a_wrong_password():
     at_once = BrokerLimits()._replace(failed_authentication_delay_seconds=0.0)
     listener = Listener(port=0, sasl=MECHANISMS)

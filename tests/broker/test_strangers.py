@@ -128,7 +128,8 @@ def test_users_go_with_their_file(tmp_path):
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_wrong_passwords_slow_their_sender_down_and_the_right_one_passes():
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_wrong_passwords_slow_their_sender_down_and_the_right_one_passes(mechanism):
     with broker_with(GUARDED, failed_authentication_delay_seconds=0.0) as broker:
         for _ in range(7):
             with RawClient(broker.port) as client:
@@ -139,7 +140,11 @@ def test_wrong_passwords_slow_their_sender_down_and_the_right_one_passes():
         assert wait_s is not None
         assert wait_s > 0
         with RawClient(broker.port) as client:
-            log_in(client)
+            if mechanism == "PLAIN":
+                log_in(client)
+            else:
+                assert scram(client, mechanism, "ada", SECRET)[0].error_code == 0
+        assert broker.on_loop(lambda live: live.loop.time()) > now + wait_s, "its turn came later"
         assert broker.on_loop(lambda live: live.guesses.turn_in("ada", "127.0.0.1", now)) == 0
 
 

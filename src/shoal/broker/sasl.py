@@ -94,7 +94,7 @@ class SaslSession:
         """Whoever proves again who they are does it in the same way."""
         return (self.mechanism,) if self._renews else self.mechanisms
 
-    def step(self, token: bytes, users: Users, decoy_secret: bytes) -> bytes | PasswordCheck:
+    def step(self, token: bytes, users: Users) -> bytes | PasswordCheck:
         """The reply to a token, or a password to be checked and then ``passed``."""
         # Imported here: most brokers never see a token, and hashing libraries load slowly.
         import secrets
@@ -107,7 +107,7 @@ class SaslSession:
         if self._scram is None:
             nonce = secrets.token_urlsafe(24)
             self._scram = ScramServer(
-                self.mechanism, users.lookup, nonce, decoy_secret, users.alike
+                self.mechanism, users.lookup, nonce, users.decoy_secret, users.alike
             )
             return self._scram.first(token)
         reply = self._scram.final(token)

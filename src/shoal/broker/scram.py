@@ -191,7 +191,7 @@ class ScramServer:
         signature = hmac.digest(credential.stored_key, text, digest)
         if len(proof) != len(signature):
             raise AuthenticationRefusedError("the proof has the wrong length")
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        client_key = (int.from_bytes(proof) ^ int.from_bytes(signature)).to_bytes(len(proof))
         stored_key = hashlib.new(digest, client_key).digest()
         matches = hmac.compare_digest(stored_key, credential.stored_key)
         if not (matches and self._known):

@@ -7,10 +7,11 @@ client is told only that it failed; why goes to the audit log.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shoal.access.bearer_tokens import TokenRefusedError, read_client_first, refusal_message
-from shoal.broker.handlers import LATER
+from shoal.broker.handlers import LATER, Deferred
 from shoal.broker.sasl import OAUTHBEARER, PasswordCheck, SaslStage
 from shoal.broker.scram import (
     AuthenticationRefusedError,
@@ -28,27 +29,48 @@ if TYPE_CHECKING:
     from shoal.broker.dispatch import Call
 
 
-async def handle(broker: Broker, call: Call, request: SaslAuthenticateRequest) -> Any:
+def handle(
+    broker: Broker, call: Call, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse | Deferred | Coroutine[Any, Any, SaslAuthenticateResponse | Deferred]:
+    """The answer; a coroutine where the client waits for it: its turn, or a key to be derived."""
     if call.session.stage is not SaslStage.TOKENS:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received out of order",
         )
     try:
-        answer = await _step(broker, call, bytes(request.auth_bytes))
+        answer = _step(broker, call, bytes(request.auth_bytes))
     except AuthenticationRefusedError as error:
-        _refused(broker, call, str(error))
-        response = SaslAuthenticateResponse(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-            error_message=_told(call, error),
-        )
-        # What it sent behind that is not looked at: many guesses at once would not be slow.
-        call.connection.close_when_flushed()
-        broker.loop.call_later(_delay(broker), _reply_and_close, call, response)
-        return LATER
+        return _refuse_late(broker, call, error)
+    if isinstance(answer, bytes):
+        return _response(broker, call, answer)
+    return _respond_later(broker, call, answer)
+
+
+async def _respond_later(
+    broker: Broker, call: Call, coming: Coroutine[Any, Any, bytes]
+) -> SaslAuthenticateResponse | Deferred:
+    try:
+        return _response(broker, call, await coming)
+    except AuthenticationRefusedError as error:
+        return _refuse_late(broker, call, error)
+
+
+def _response(broker: Broker, call: Call, answer: bytes) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_message="", auth_bytes=answer, session_lifetime_ms=_lifetime_ms(broker, call)
     )
+
+
+def _refuse_late(broker: Broker, call: Call, error: AuthenticationRefusedError) -> Deferred:
+    _refused(broker, call, str(error))
+    response = SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=_told(call, error)
+    )
+    # What it sent behind that is not looked at: many guesses at once would not be slow.
+    call.connection.close_when_flushed()
+    broker.loop.call_later(_delay(broker), _reply_and_close, call, response)
+    return LATER
 
 
 def _told(call: Call, error: AuthenticationRefusedError) -> str:
@@ -72,7 +94,8 @@ def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
     async def run() -> None:
         with call.answered_or_cut():
             try:
-                answer = await _step(broker, call, token)
+                step = _step(broker, call, token)
+                answer = step if isinstance(step, bytes) else await step
             except AuthenticationRefusedError as error:
                 _refused(broker, call, str(error))
                 call.connection.close_when_flushed()
@@ -86,34 +109,64 @@ def on_raw_token(broker: Broker, call: Call, token: bytes) -> None:
     broker.spawn(run())
 
 
-async def _step(broker: Broker, call: Call, token: bytes) -> bytes:
+def _step(broker: Broker, call: Call, token: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    """What a token is answered with, at once if nothing has to be waited for.
+
+    So a login by SCRAM is two turns of the loop; with a task for each token it would be six.
+    """
     session = call.session
     if session.mechanism == OAUTHBEARER:
-        return await _bearer(broker, call, token)
-    if session.is_challenged:
-        await _turn(broker, call, session.claimed_user)
-    secret = broker.users.decoy_secret
+        return _bearer(broker, call, token)
+    wait = _turn_in(broker, call, session.claimed_user) if session.is_challenged else 0.0
+    if wait:
+        return _scram_later(broker, call, token, wait)
+    found = _checked(broker, call, token)
+    return _plain(broker, call, found) if isinstance(found, PasswordCheck) else found
+
+
+async def _scram_later(broker: Broker, call: Call, token: bytes, wait: float) -> bytes:
+    await asyncio.sleep(wait)
+    found = _checked(broker, call, token)
+    assert isinstance(found, bytes), "only a first token is a password"
+    return found
+
+
+def _checked(broker: Broker, call: Call, token: bytes) -> bytes | PasswordCheck:
+    session = call.session
     try:
-        found = session.step(token, broker.users, secret)
-        if isinstance(found, PasswordCheck):
-            await _turn(broker, call, found.user)
-            # Made up for everybody: the time it takes must not tell who is known.
-            made = decoy("PLAIN", found.user, secret, broker.users.alike("PLAIN"))
-            # Deriving the key takes milliseconds: not on the loop.
-            matches = await broker.loop.run_in_executor(
-                None, password_matches, found.credential or made, found.password
-            )
-            if not matches or found.credential is None:
-                raise WrongPasswordError(found.user)
-            session.passed(found.user)
-            found = b""
+        found = session.step(token, broker.users)
     except WrongPasswordError as error:
-        broker.guesses.was_wrong(error.user, call.connection.peer_host, broker.loop.time())
+        _guessed(broker, call, error.user)
         raise
     if session.is_authenticated:
-        broker.guesses.was_right(session.user, call.connection.peer_host)
-        _let_in(broker, call, None)
+        _proved(broker, call)
     return found
+
+
+async def _plain(broker: Broker, call: Call, check: PasswordCheck) -> bytes:
+    if wait := _turn_in(broker, call, check.user):
+        await asyncio.sleep(wait)
+    # Made up for everybody: the time it takes must not tell who is known.
+    made = decoy("PLAIN", check.user, broker.users.decoy_secret, broker.users.alike("PLAIN"))
+    # Deriving the key takes milliseconds: not on the loop.
+    matches = await broker.loop.run_in_executor(
+        None, password_matches, check.credential or made, check.password
+    )
+    if not matches or check.credential is None:
+        _guessed(broker, call, check.user)
+        raise WrongPasswordError(check.user)
+    call.session.passed(check.user)
+    _proved(broker, call)
+    return b""
+
+
+def _guessed(broker: Broker, call: Call, user: str) -> None:
+    broker.guesses.was_wrong(user, call.connection.peer_host, broker.loop.time())
+
+
+def _proved(broker: Broker, call: Call) -> None:
+    broker.guesses.was_right(call.session.user, call.connection.peer_host)
+    _let_in(broker, call, None)
 
 
 async def _bearer(broker: Broker, call: Call, message: bytes) -> bytes:
@@ -150,13 +203,12 @@ def _let_in(broker: Broker, call: Call, token_ms: int | None) -> None:
     broker.audit.access("authenticated", peer=call.connection.peer_host, user=session.principal)
 
 
-async def _turn(broker: Broker, call: Call, user: str) -> None:
-    """Wait for this address's turn to try a password of this user."""
+def _turn_in(broker: Broker, call: Call, user: str) -> float:
+    """Seconds until it is this address's turn to try a password of this user."""
     wait = broker.guesses.turn_in(user, call.connection.peer_host, broker.loop.time())
     if wait is None:
         raise AuthenticationRefusedError("too many wrong passwords")
-    if wait:
-        await asyncio.sleep(wait)
+    return wait
 
 
 def _refused(broker: Broker, call: Call, reason: str) -> None:
