@@ -1,19 +1,22 @@
 """Quotas: how much a user or a client may do per second, and how long who did more has to wait.
 
-The rules are Kafka's (KIP-13, KIP-124, KIP-546). A quota is set for an entity: a user, a client id,
-both, or the default of either. Of all that fit, the most exact that has the key counts, and all
-connections that share its names share its rate.
+Which quota counts is Kafka's rule (KIP-13, KIP-124, KIP-546). A quota is set for an entity: a
+user, a client id, both, or the default of either. Of all that fit, the most exact that has the key
+counts, and all connections that share its names share its rate.
 
-A rate is measured over eleven windows of a second, so a client may burst for ten seconds' worth
-and is then held back until its average fits: what is over the limit, divided by the limit, is the
-time to wait. Changes of topics have a bucket of tokens instead: one request may be many of them.
+How a rate is held is not. Kafka takes the average of eleven windows of a second: ten seconds'
+worth go through at once, next to nothing for ten seconds, and when the window of the burst is
+forgotten the next burst follows; 30 seconds hold a fifth too much or too little, as they happen to
+lie. Here what is done is paid for with time, at so much per second. Who was quiet has up to two
+seconds to spend at once; whoever has spent more than there was waits until it is paid. So a client
+that comes back late loses nothing, and any 30 seconds hold the rate.
 
 Rule: nothing here looks at a clock; every call is told the time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from math import isfinite
@@ -23,8 +26,15 @@ USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 
-_WINDOW_MS: Final = 1_000
-_WINDOWS: Final = 11
+# So much of its time anybody may use at once. Over 30 seconds a burst and an answer are a tenth.
+_BURST_MS: Final = 2_000
+_FETCH_MS: Final = 1_000
+# A group that starts connects together, and one request makes many partitions: as in Kafka.
+_CONNECTIONS_BURST_MS: Final = 10_000
+_MUTATIONS_BURST_MS: Final = 11_000
+# The broker's time is shared by everybody: one long request does not shut anybody out for long.
+_REQUEST_WAIT_MAX_MS: Final = 1_000
+_REQUEST_DEBT_MAX_MS: Final = 10_000
 _RATES_MAX: Final = 10_000
 _FORGOTTEN_AFTER_MS: Final = 3_600_000
 
@@ -98,62 +108,27 @@ class Limit(NamedTuple):
     shared_by: tuple[str, str, str]
 
 
-class _Rate:
-    """What was done in the last eleven windows."""
+class _Pace:
+    """What was done, as time: until when it is paid for at so much per second."""
 
-    __slots__ = ("_windows", "last_ms")
+    __slots__ = ("_burst_ms", "_debt_max_ms", "_paid_until_ms", "last_ms")
 
-    def __init__(self) -> None:
-        self._windows: deque[list[float]] = deque()
-        self.last_ms = 0
-
-    def record(self, amount: float, now_ms: int) -> None:
-        self.last_ms = now_ms
-        windows = self._windows
-        if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
-            windows.append([now_ms, 0.0])
-        windows[-1][1] += amount
-        self._forget(now_ms)
-
-    def _forget(self, now_ms: int) -> None:
-        while self._windows and now_ms - self._windows[0][0] >= _WINDOWS * _WINDOW_MS:
-            self._windows.popleft()
-
-    def excess_ms(self, limit: float, now_ms: int) -> float:
-        """How long nothing may be done until the average fits."""
-        self._forget(now_ms)
-        if not self._windows:
-            return 0.0
-        elapsed = now_ms - self._windows[0][0]
-        # A new client is not judged by its first moment: the windows before it were empty.
-        missing = _WINDOWS - 1 - elapsed // _WINDOW_MS
-        elapsed += max(0, missing) * _WINDOW_MS
-        rate = sum(amount for _, amount in self._windows) * 1000 / elapsed
-        return max(0.0, (rate - limit) / limit * elapsed)
-
-
-class _Tokens:
-    """A bucket that fills with time; what is taken beyond it is a debt that is waited for."""
-
-    __slots__ = ("_left", "last_ms")
-
-    def __init__(self, limit: float, now_ms: int) -> None:
-        self._left = limit * _WINDOWS * _WINDOW_MS / 1000
+    def __init__(self, burst_ms: int, debt_max_ms: int, now_ms: float) -> None:
+        self._burst_ms = burst_ms
+        self._debt_max_ms = debt_max_ms
+        self._paid_until_ms = now_ms - burst_ms
         self.last_ms = now_ms
 
-    def _fill(self, limit: float, now_ms: int) -> None:
-        full = limit * _WINDOWS * _WINDOW_MS / 1000
-        earned = max(0, now_ms - self.last_ms) * limit / 1000
-        self._left = min(full, self._left + earned)
+    def charge(self, amount: float, limit: float, now_ms: float) -> float:
+        """Count what was done; how many milliseconds nothing more may be."""
         self.last_ms = now_ms
+        # Time in which less was done than might have been is kept, but no more than a burst of it.
+        begins = max(self._paid_until_ms, now_ms - self._burst_ms)
+        self._paid_until_ms = min(begins + amount / limit * 1000, now_ms + self._debt_max_ms)
+        return self.wait_ms(now_ms)
 
-    def take(self, amount: float, limit: float, now_ms: int) -> None:
-        self._fill(limit, now_ms)
-        self._left -= amount
-
-    def excess_ms(self, limit: float, now_ms: int) -> float:
-        self._fill(limit, now_ms)
-        return max(0.0, -self._left / limit * 1000)
+    def wait_ms(self, now_ms: float) -> float:
+        return max(0.0, self._paid_until_ms - now_ms)
 
 
 class Quotas:
@@ -162,8 +137,7 @@ class Quotas:
     def __init__(self) -> None:
         self._values: dict[QuotaEntity, dict[str, float]] = {}
         self._limits: dict[tuple[QuotaKey, str, str], Limit | None] = {}
-        self._rates: OrderedDict[tuple[str, str, str], _Rate] = OrderedDict()
-        self._buckets: OrderedDict[tuple[str, str, str], _Tokens] = OrderedDict()
+        self._paces: OrderedDict[tuple[str, str, str], _Pace] = OrderedDict()
 
     @property
     def is_set(self) -> bool:
@@ -184,6 +158,8 @@ class Quotas:
         else:
             self._values.pop(entity, None)
         self._limits.clear()
+        # What was owed by the old quota may be hours by it, and a moment by the new one.
+        self._paces.clear()
 
     def limit(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
         """The most exact quota that fits; None if nothing limits them."""
@@ -207,20 +183,20 @@ class Quotas:
                 return Limit(found, shared)
         return None
 
-    def charge(self, key: QuotaKey, user: str, client_id: str, amount: float, now_ms: int) -> float:
+    def charge(
+        self, key: QuotaKey, user: str, client_id: str, amount: float, now_ms: float
+    ) -> float:
         """Count what was done; how many milliseconds they have to wait now."""
         limit = self.limit(key, user, client_id)
         if limit is None:
             return 0.0
-        rate = self._rates.pop(limit.shared_by, None) or _Rate()
-        self._rates[limit.shared_by] = rate
-        rate.record(amount, now_ms)
-        self._forget_idle(now_ms)
-        wait_ms = rate.excess_ms(limit.per_second, now_ms)
-        # Time is shared by everybody: one long request does not shut somebody out for long.
-        return min(wait_ms, _WINDOW_MS) if key is QuotaKey.REQUEST else wait_ms
+        is_time = key is QuotaKey.REQUEST
+        debt_max_ms = _REQUEST_DEBT_MAX_MS if is_time else _FORGOTTEN_AFTER_MS
+        pace = self._pace(limit.shared_by, now_ms, _BURST_MS, debt_max_ms)
+        wait_ms = pace.charge(amount, limit.per_second, now_ms)
+        return min(wait_ms, _REQUEST_WAIT_MAX_MS) if is_time else wait_ms
 
-    def charge_connection(self, address: str, now_ms: int) -> float:
+    def charge_connection(self, address: str, now_ms: float) -> float:
         """Count a new connection; how many milliseconds it is one too many."""
         for entity in (((IP, address),), ((IP, None),)):
             limit = self._values.get(entity, {}).get(QuotaKey.CONNECTION.value)
@@ -229,44 +205,52 @@ class Quotas:
         else:
             return 0.0
         shared = (QuotaKey.CONNECTION.value, address, "")
-        rate = self._rates.pop(shared, None) or _Rate()
-        self._rates[shared] = rate
-        rate.record(1, now_ms)
-        self._forget_idle(now_ms)
-        wait_ms = rate.excess_ms(limit, now_ms)
+        pace = self._pace(shared, now_ms, _CONNECTIONS_BURST_MS)
+        wait_ms = pace.charge(1, limit, now_ms)
         if wait_ms:
-            rate.record(-1, now_ms)  # it is turned away, so it was none
+            pace.charge(-1, limit, now_ms)  # it is turned away, so it was none
         return wait_ms
 
-    def charge_mutations(self, user: str, client_id: str, amount: int, now_ms: int) -> float:
+    def charge_mutations(self, user: str, client_id: str, amount: int, now_ms: float) -> float:
         """Count changes of topics; how many milliseconds until there is room for more."""
         limit = self.limit(QuotaKey.MUTATION, user, client_id)
         if limit is None:
             return 0.0
-        bucket = self._buckets.pop(limit.shared_by, None) or _Tokens(limit.per_second, now_ms)
-        self._buckets[limit.shared_by] = bucket
-        bucket.take(amount, limit.per_second, now_ms)
-        return bucket.excess_ms(limit.per_second, now_ms)
+        pace = self._pace(limit.shared_by, now_ms, _MUTATIONS_BURST_MS)
+        return pace.charge(amount, limit.per_second, now_ms)
 
-    def mutations_wait_ms(self, user: str, client_id: str, now_ms: int) -> float:
+    def mutations_wait_ms(self, user: str, client_id: str, now_ms: float) -> float:
         """How long a change of topics would have to wait."""
         limit = self.limit(QuotaKey.MUTATION, user, client_id)
-        if limit is None or limit.shared_by not in self._buckets:
+        if limit is None or limit.shared_by not in self._paces:
             return 0.0
-        return self._buckets[limit.shared_by].excess_ms(limit.per_second, now_ms)
+        return self._paces[limit.shared_by].wait_ms(now_ms)
 
-    def _forget_idle(self, now_ms: int) -> None:
-        while len(self._rates) > 1:
-            oldest = next(iter(self._rates.values()))
+    def _pace(
+        self,
+        shared_by: tuple[str, str, str],
+        now_ms: float,
+        burst_ms: int,
+        debt_max_ms: int = _FORGOTTEN_AFTER_MS,
+    ) -> _Pace:
+        """The one that all of these names share; those that nobody uses are forgotten."""
+        paces = self._paces
+        pace = paces.get(shared_by)
+        if pace is None:
+            pace = paces[shared_by] = _Pace(burst_ms, debt_max_ms, now_ms)
+        paces.move_to_end(shared_by)
+        while len(paces) > 1:
+            oldest = next(iter(paces.values()))
             is_idle = now_ms - oldest.last_ms > _FORGOTTEN_AFTER_MS
-            if not is_idle and len(self._rates) <= _RATES_MAX:
+            if not is_idle and len(paces) <= _RATES_MAX:
                 break
-            self._rates.popitem(last=False)
+            paces.popitem(last=False)
+        return pace
 
     def fetch_bytes_max(self, user: str, client_id: str) -> int | None:
-        """What one fetch may take at most, so that it fits into the windows of its quota."""
+        """What one fetch may take at most: an answer is waited for when it is out, as a whole."""
         limit = self.limit(QuotaKey.FETCH, user, client_id)
-        return None if limit is None else int(limit.per_second * (_WINDOWS - 1))
+        return None if limit is None else int(limit.per_second * _FETCH_MS / 1000)
 
 
 def _candidates(user: str, client_id: str) -> Iterator[QuotaEntity]:

@@ -233,7 +233,7 @@ class Broker:
         for entity, values in self.catalogue.quotas.items():
             self.quotas.replace(entity, values)
         self.oauth = self._token_check()
-        self.throttling = Throttling(self.quotas, self.now_ms, self.counters)
+        self.throttling = Throttling(self.quotas, self.steady_ms, self.counters)
         self.acls = self._rules_in_force()
         authorizer = self._given_authorizer or self.acls or AllowAll()
         self.door = Door(self.catalogue, authorizer)
@@ -246,7 +246,7 @@ class Broker:
             handle=self.dispatch.on_frame,
             audit=self.audit.access,
             closed=self._connection_closed,
-            charge=lambda host: self.quotas.charge_connection(host, self.now_ms()),
+            charge=lambda host: self.quotas.charge_connection(host, self.steady_ms()),
         )
 
     def _token_check(self) -> OAuthBearer | None:

@@ -30,7 +30,7 @@ _STRICT_FROM: Final[dict[int, int]] = {
 class Throttling:
     """The quotas of a broker, and its clock."""
 
-    def __init__(self, quotas: Quotas, now_ms: Callable[[], int], counters: Counters) -> None:
+    def __init__(self, quotas: Quotas, now_ms: Callable[[], float], counters: Counters) -> None:
         self.quotas = quotas
         self._now_ms = now_ms
         self._counters = counters
