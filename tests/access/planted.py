@@ -306,6 +306,13 @@ PLANTED = (
         "tests/broker/test_quotas.py -k reads_too_much",
     ),
     PlantedBug(
+        "who wants more than a fetch may take waits for it in vain",
+        "broker/handlers/fetch.py",
+        "            self._is_full = True\n",
+        "            pass\n",
+        "tests/broker/test_quotas.py -k more_at_once",
+    ),
+    PlantedBug(
         "a clock that is set moves quotas",
         "broker/broker.py",
         "Throttling(self.quotas, self.steady_ms, self.counters)",

@@ -113,6 +113,19 @@ def test_who_reads_too_much_gets_less_at_once_and_waits(broker, admin):
         assert waits[-1] > 0
 
 
+def test_who_wants_more_at_once_than_an_answer_holds_gets_what_it_holds(broker, admin):
+    with RawClient(broker.port) as raw:
+        for _ in range(4):
+            raw.ask(produce(6_000), 9)
+        admin.alter_quotas({FETCH: 10_000}, client_id="raw")
+        request = fetch()
+        request.min_bytes, request.max_wait_ms = 20_000, 20_000
+        began = time.monotonic()
+        answer = raw.ask(request, 11)
+        assert len(answer.responses[0].partitions[0].records) > 6_000
+        assert time.monotonic() - began < 15
+
+
 def test_changes_of_topics_beyond_the_quota_are_refused(broker, admin):
     admin.alter_quotas({"controller_mutation_rate": 1}, client_id="raw")
 

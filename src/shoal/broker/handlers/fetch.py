@@ -128,6 +128,8 @@ class _Attempt:
         if call.throttling is not None:
             limit = call.throttling.fetch_bytes_max(call)
             self._max_bytes = self._max_bytes if limit is None else min(self._max_bytes, limit)
+        # Who wants more at once than an answer may hold would wait for it in vain.
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._results: list[tuple[FetchPartition, _Data]] = []
         self._watched: list[TopicPartition] = []
@@ -135,15 +137,19 @@ class _Attempt:
         # What a reply takes of which partition, for the counts of its topic.
         self._taken: dict[Partition, int] = {}
         self._failed = False
+        # Of a partition there is more than goes into the answer: waiting makes it no larger.
+        self._is_full = False
 
     @property
     def is_satisfied(self) -> bool:
-        return self._failed or self._size >= self._request.min_bytes or not self._results
+        is_enough = self._size >= self._min_bytes or self._is_full
+        return self._failed or is_enough or not self._results
 
     def look(self) -> Iterator[None]:
         """Read every partition; pauses if they are many."""
         self._watched = []
         self._size = 0
+        self._is_full = False
         self._results = []
         self._taken = {}
         for number, wanted in enumerate(list(self._context.partitions), 1):
@@ -197,6 +203,9 @@ class _Attempt:
             return self._refused(wanted, found.error)
         self._watched.append(partition.topic_partition)
         self._size += found.size
+        end = stable if self._committed_only else found.high_watermark
+        if 0 <= found.next_offset < end:
+            self._is_full = True
         self._taken[partition] = found.size
         return _Data(
             partition_index=wanted.partition,
@@ -223,7 +232,7 @@ class _Attempt:
     def wait(self) -> None:
         waiter = self._broker.waiting.wait(
             self._watched,
-            missing_bytes=self._request.min_bytes - self._size,
+            missing_bytes=self._min_bytes - self._size,
             timeout_ms=min(self._request.max_wait_ms, _WAIT_MAX_MS),
             wake=self._woken,
             stable_only=self._committed_only,
