@@ -206,6 +206,13 @@ PLANTED = (
         "super_users: list[str] = []",
         f"{CLI} -k added_listed",
     ),
+    PlantedBug(
+        "a batch with the flag of transactions needs no right to an id",
+        "broker/handlers/transactional_produce.py",
+        "        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED\n",
+        "        pass\n",
+        "tests/broker/test_acls.py -k flag_of_transactions",
+    ),
     # Quotas
     PlantedBug(
         "the least exact quota counts",

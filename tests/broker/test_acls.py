@@ -16,6 +16,11 @@ from shoal.broker.config import AuthorizationSettings, BrokerConfig, Listener, f
 from shoal.broker.flags import build_config
 from shoal.errors import BrokerError, ConfigError, ErrorCode
 from shoal.testing.broker import Broker
+from shoal.wire.apis.fetch import FetchRequest
+from shoal.wire.apis.list_offsets import ListOffsetsRequest
+from shoal.wire.apis.produce import ProduceRequest
+from tests.broker.raw_client import RawClient, batch
+from tests.broker.test_security import authenticate, handshake
 from tests.patience import PATIENCE_S
 
 USERS = {"admin": "secret", "ann": "secret", "bob": "secret"}
@@ -246,3 +251,48 @@ def test_a_pattern_matches_what_its_member_may_see(broker, admin):
             with pytest.raises(BrokerError) as refused:
                 consumer.poll(2 * PATIENCE_S)
             assert refused.value.code is code
+
+
+@pytest.fixture
+def ann(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(broker.port) as client:
+        handshake(client, "PLAIN")
+        assert authenticate(client, b"\0ann\0secret").error_code == 0
+        yield client
+
+
+@pytest.mark.parametrize("replica", [-2, 0, 1])
+def test_nobody_gets_around_rules_by_passing_for_a_broker(broker, admin, ann, replica):
+    with Producer(**as_user(broker, "admin")) as producer:
+        producer.send("orders", value=b"secret").result(PATIENCE_S)
+    part = FetchRequest.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchRequest.Topic(topic="orders", partitions=[part])
+    asked = FetchRequest(replica_id=replica, max_wait_ms=0, min_bytes=0, topics=[topic])
+    fetched = ann.ask(asked, 11)
+    (data,) = fetched.responses[0].partitions
+    # There are no followers here: who says to be one is not even looked up.
+    is_follower = replica >= 0
+    refused = ErrorCode.INVALID_REQUEST if is_follower else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert data.error_code == refused
+    assert (bytes(data.records or b""), data.high_watermark) == (b"", -1)
+    offset = ListOffsetsRequest.Partition(partition_index=0, timestamp=-1)
+    listing = ListOffsetsRequest.Topic(name="orders", partitions=[offset])
+    listed = ann.ask(ListOffsetsRequest(replica_id=replica, topics=[listing]), 5)
+    (entry,) = listed.topics[0].partitions
+    assert (entry.error_code, entry.offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "somebody-elses"])
+def test_nobody_gets_around_rules_by_the_flag_of_transactions(broker, admin, ann, transactional_id):
+    admin.create_acls(Acl(TOPIC, "orders", "User:ann", WRITE))
+    flagged = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    data = ProduceRequest.PartitionProduceData(index=0, records=flagged)
+    topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[data])
+    asked = ProduceRequest(
+        transactional_id=transactional_id, acks=-1, timeout_ms=1_000, topic_data=[topic]
+    )
+    (answer,) = ann.ask(asked, 9).responses[0].partition_responses
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    (end,) = admin.list_offsets({TopicPartition("orders", 0): "latest"}).values()
+    assert end is not None
+    assert end.offset == 0
