@@ -187,9 +187,8 @@ ACCEPTED: tuple[Accepted, ...] = (
     # --- not supported yet
     Accepted(
         "ApiVersions",
-        r"api_keys\[(38|39|4[01]|6[489]|7[6789]|8\d|9\d)\]",
-        "also KIP-848, share and streams groups, delegation tokens, "
-        "and what brokers ask each other",
+        r"api_keys\[(38|39|4[01]|64|7[6789]|8\d|9\d)\]",
+        "also share and streams groups, delegation tokens, and what brokers ask each other",
         "not listed",
         _MISSING,
     ),
@@ -214,15 +213,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         "closes the connection when a type is UNKNOWN",
         "SECURITY_DISABLED",
         _MISSING,
-    ),
-    Accepted(
-        "(Alter|Describe)ClientQuotas",
-        r"entries.*",
-        "limits new connections of an address",
-        "INVALID_REQUEST: `max.connections.per.ip` and `max.connection.creation.rate`",
-        _MISSING,
-        case=r"entity_type = ip",
-        always=False,
     ),
     _order("DescribeClientQuotas", "entries"),
     Accepted(
