@@ -29,18 +29,25 @@ from shoal.client import producer_batch
 from shoal.client.accumulator import Accumulator
 from shoal.client.config import ProducerConfig
 from shoal.client.producer_batch import Builder, PlainSendFuture, ProducerBatch, SendFuture
-from shoal.errors import ShoalError
+from shoal.errors import CorruptDataError, ShoalError
 from shoal.records import objects
 from shoal.records.batch import encode_batch
 from shoal.records.chunks import Chunk, DecodeLimits, as_chunks, native_groups
 from shoal.records.encoding import Stamp
 from shoal.records.kernel import native
-from shoal.records.objects import iter_records, texts_of
+from shoal.records.objects import iter_records, put, texts_of
 from shoal.testing.broker import Broker
-from shoal.types import RecordMetadata, TopicPartition
+from shoal.types import Record, RecordMetadata, TimestampType, TopicPartition
 from tests.patience import PATIENCE_S
 
 METADATA = ("topic", "partition", "offset", "timestamp_ms")
+OF_RECORDS = (
+    Record,
+    tuple(Record.__slots__),
+    TimestampType.CREATE_TIME,
+    TimestampType.LOG_APPEND_TIME,
+    CorruptDataError,
+)
 FAILURES_MAX = 400  # no call of ours allocates more often
 U0 = TopicPartition("u", 0)
 
@@ -172,8 +179,20 @@ def _steps() -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
     yield "add_done_callback", lambda: asking("add_done_callback", id, is_settled=False)
     yield "add_done_callback, at once", lambda: asking("add_done_callback", id)
     yield "encoded", sealing
+
+    def putting() -> Callable[[], Any]:
+        ((record, *_),) = iter_records(Chunk("t", 1, data))
+
+        def call() -> None:
+            put(record, b"k", [1])
+            setattr(record, "value", {})  # noqa: B010 - of another type
+
+        return call
+
     yield "make", making
     yield "texts", decoding
+    yield "put", putting
+    yield "prepare records", lambda: lambda: reading.prepare(*OF_RECORDS)
     yield (
         "prepare",
         lambda: lambda: module.prepare(PlainSendFuture, RecordMetadata, METADATA),
@@ -271,6 +290,13 @@ def collect_always(rounds: int) -> int:
 
     records = [(b"k%d" % n, b"v", (("h", b"x"),), n) for n in range(30)]
     data = encode_batch(records)
+
+    def read() -> None:
+        nonlocal calls
+        calls += 1
+        ((record, *_),) = iter_records(Chunk("t", 1, data))
+        put(record, [record], {})
+
     with _collecting_always():
         for number in range(rounds):
             made.append(Garbage((close, send, begin_anew)[number % 3]))
@@ -280,7 +306,7 @@ def collect_always(rounds: int) -> int:
             if future is None:
                 future, _ = rig.accumulator.append(U0, None, b"v", (), 0, made.append)
             made.append((future, Garbage(send)))
-            future.add_done_callback([Garbage(close)].remove)  # never called, only kept
+            future.add_done_callback([Garbage(close)].count)  # to be kept, or called at once
             future.done()
             open_another()
             if number % 2:
@@ -288,6 +314,10 @@ def collect_always(rounds: int) -> int:
             if number % 50 == 0:
                 parts = list(iter_records(Chunk("t", 1, data)))
                 assert texts_of(parts[0], 0, 30, keys=True, values=True) == 30
+                record: Any
+                for record in parts[0]:
+                    put(record, Garbage(read), Garbage(read, is_circle=False))
+                    record.key = record.value = record
     made.clear()
     gc.collect()
     return calls
@@ -304,7 +334,7 @@ def count_references(rounds: int) -> None:
     name, content, text, function, pair, headers, number, rig, batch = kept
     records = [(content, content, ((name, content),), 2**40)] * 10
     data = memoryview(encode_batch(records, base_offset=2**50, leader_epoch=2**20))
-    kept += [data, SendFuture, Builder, type(rig.intake), RecordMetadata, None]
+    kept += [data, SendFuture, Builder, type(rig.intake), RecordMetadata, *OF_RECORDS, None]
 
     def one_round() -> None:
         for given in (headers, [pair], (pair,), (), None, [(name, 5)], [pair, 7]):
@@ -327,6 +357,10 @@ def count_references(rounds: int) -> None:
         rig.accumulator.append(U0, None, b"opens the next", (), 0)
         (found,) = iter_records(Chunk(name, 1, data))
         texts_of(found, 0, 5, keys=True, values=True)  # which are not UTF-8
+        record: Any
+        for record in found[:5]:
+            put(record, text, pair)
+            record.headers = [name, found]  # a circle
 
     def counted() -> list[int]:
         gc.collect()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import pickle
 import sys
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +21,7 @@ from shoal.records import objects
 from shoal.records.batch import encode_batch
 from shoal.records.chunks import Chunk
 from shoal.records.kernel import INDEX_BYTES, Batch, Sizes, address_of
-from shoal.records.objects import iter_records, texts_of
+from shoal.records.objects import iter_records, put, texts_of
 from shoal.types import Record, TimestampType
 from tests.records.generate import Sample, needs_kernel, plain, samples, using
 from tests.records.test_corruption import damaged, mutations
@@ -96,8 +99,13 @@ def test_a_record_is_a_dataclass_like_any_other() -> None:
     assert repr(record) == repr(made)
     assert replace(record, value=b"other").value == b"other"
     assert pickle.loads(pickle.dumps(record)) == record
-    record.value = record  # as nobody should: it can still be collected
-    assert gc.is_tracked(record)
+    assert copy.copy(record) == record
+    with pytest.raises(AttributeError):
+        record.volume = 5  # type: ignore[attr-defined]  # which is the point
+    del record.value
+    assert not hasattr(record, "value")
+    record.value = b"v"
+    assert record == made
 
 
 def test_names_of_headers_that_are_not_text_are_replaced_as_java_does() -> None:
@@ -115,6 +123,101 @@ def test_many_different_names_of_headers_are_told_apart() -> None:
     ]
     (found,) = outcome(Chunk("t", 0, encode_batch(rows)), is_compiled=True)
     assert [record.headers for record in found] == [row[2] for row in rows]
+
+
+# --- the garbage collector ---
+
+HEADED = encode_batch([(b"k", b"v", (("h", b"1"), ("i", None)), 5)], base_offset=2**40)
+
+
+def test_the_collector_does_not_look_at_records_of_bytes_text_and_numbers() -> None:
+    record = one(HEADED)
+    assert texts_of([record], 0, 1, keys=True, values=True) == 1
+    for content in (b"x", "x", 5, 2**70, 0.5, True, None):
+        record.value = content
+        put(record, content, content)
+        assert (record.key, record.value) == (content, content)
+    assert not gc.is_tracked(record)
+    assert not gc.is_tracked(record.headers)
+    assert not any(gc.is_tracked(pair) for pair in record.headers)
+    assert gc.is_tracked(copy.copy(record))  # Python made that
+
+
+class Owner:
+    """Refers to its record, which refers to it."""
+
+    record: Any = None
+
+
+WAYS: dict[str, Callable[[Any, Any], None]] = {
+    "an assignment": lambda record, owner: setattr(record, "value", owner),
+    "another field": lambda record, owner: setattr(record, "leader_epoch", owner),
+    "inside of something": lambda record, owner: setattr(record, "headers", (("h", owner),)),
+    "the class": lambda record, owner: Record.__setattr__(record, "value", owner),
+    "put, as key": lambda record, owner: put(record, owner, b"v"),
+    "put, as value": lambda record, owner: put(record, b"k", owner),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_that_is_part_of_a_circle_is_collected(way: str) -> None:
+    record, owner = one(HEADED), Owner()
+    owner.record = record
+    WAYS[way](record, owner)
+    watch = weakref.ref(owner)
+    del record, owner
+    gc.collect()
+    assert watch() is None
+
+
+def test_a_topic_that_can_refer_to_something_makes_its_records_known_to_the_collector() -> None:
+    class Name(str):
+        """With a dictionary of its own."""
+
+    name: Any = Name("t")
+    ((record,),) = outcome(Chunk(name, 1, HEADED), is_compiled=True)
+    name.record = record
+    watch = weakref.ref(name)
+    del record, name
+    gc.collect()
+    assert watch() is None
+
+
+def test_what_is_no_record_or_no_attribute_cannot_be_set() -> None:
+    record = one(HEADED)
+    arguments: tuple[Any, ...]
+    for arguments in ((), (record,), (record, 1), (record, 1, 2, 3), (object(), 1, 2)):
+        with pytest.raises(TypeError, match=r"put\(\) takes"):
+            NATIVE.put(*arguments)
+    for arguments in ((record,), (record, "key"), (record, "key", 1, 2), (object(), "key", 1)):
+        with pytest.raises(TypeError):
+            Record.__setattr__(*arguments)
+    with pytest.raises(TypeError):
+        Record.__setattr__(record, 5, 5)  # type: ignore[arg-type]  # which is the point
+    assert record == one(HEADED)
+
+
+def test_fields_are_put_where_the_class_has_them() -> None:
+    """Also those of a class that has them in another order, and others between them."""
+    names = tuple(Record.__slots__)
+
+    class Base:
+        __slots__ = ("first", *names[4:7])
+
+    class Other(Base):
+        __slots__ = (*names[7:], "between", *names[3::-1])
+
+    times = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+    try:
+        NATIVE.prepare(Other, names, *times, CorruptDataError)
+        ((made,),) = outcome(Chunk("t", 1, HEADED), is_compiled=True)
+    finally:
+        NATIVE.prepare(Record, names, *times, CorruptDataError)
+    record = one(HEADED)
+    assert type(made) is Other
+    assert [getattr(made, name) for name in names] == [getattr(record, name) for name in names]
+    assert not hasattr(made, "first")
+    assert not hasattr(made, "between")
 
 
 # --- text ---
@@ -203,6 +306,18 @@ def test_what_is_no_type_with_slots_is_refused() -> None:
         with pytest.raises(TypeError):
             NATIVE.prepare(kind, names, None, None, CorruptDataError)
     assert one(plain(1)).offset == 0  # what was prepared before is as it was
+
+
+def test_being_told_again_what_records_are_keeps_no_references() -> None:
+    times = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+    told = Record, tuple(Record.__slots__), *times, CorruptDataError
+    kept = [*told, *(getattr(Record, name) for name in Record.__slots__)]
+    before = [sys.getrefcount(each) for each in kept]
+    for _ in range(50):
+        NATIVE.prepare(*told)
+    gc.collect()
+    after = [sys.getrefcount(each) for each in kept]
+    assert all(abs(now - then) < 10 for then, now in zip(before, after, strict=True))
 
 
 @pytest.mark.slow

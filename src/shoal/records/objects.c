@@ -1,8 +1,8 @@
 /* Records as Python objects, made from what the kernel found (kernel.c), as a CPython extension.
  *
  * The kernel has parsed and checked the batches and noted in an index where each record's parts
- * lie. Here every row of the index becomes an object: space for it, and one call of its slots'
- * own setter per field, which is what its class would do, without Python in between.
+ * lie. Here every row of the index becomes an object: space for it, and its fields put where
+ * the setters of its slots put them, which is what its class would do, without Python in between.
  *
  * Every length is checked once more against the body it points into: should the bytes, or the
  * index, have changed in between, what comes out is wrong but nothing else is read.
@@ -22,11 +22,51 @@ enum { TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, KEY, VALUE, HEADERS,
 typedef struct { /* set by ``prepare`` */
     PyObject *record_type, *create_time, *log_append_time, *no_headers, *changed_error;
     PyObject *fields[FIELDS];
+    Py_ssize_t places[FIELDS]; /* where in a record each field is; 0 if that is not known */
     descrsetfunc set_field;
     descrgetfunc get_field;
 } State;
 
 static State *state_of(PyObject *module) { return PyModule_GetState(module); }
+
+/* The garbage collector --------------------------------------------------------------------- */
+
+/* Looking at records again and again was a third of what a poll costs, and in vain: a circle needs
+ * something that can refer back, and bytes, text and numbers cannot. So a record is made unknown to
+ * the collector, and becomes known when it is given anything else. */
+
+static int is_plain(PyObject *object)
+{
+    return object == Py_None || PyBytes_CheckExact(object) || PyUnicode_CheckExact(object) ||
+           PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object);
+}
+
+static void was_given(PyObject *record, PyObject *object)
+{
+    if (!is_plain(object) && !PyObject_GC_IsTracked(record)) PyObject_GC_Track(record);
+}
+
+/* Record.__setattr__(name, value) */
+static PyObject *set_attribute(PyObject *record, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "expected 2 arguments, got %zd", count);
+    if (PyObject_GenericSetAttr(record, args[0], args[1])) return NULL;
+    was_given(record, args[1]);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef set_attribute_method = {
+    "__setattr__", (PyCFunction)(void (*)(void))set_attribute, METH_FASTCALL,
+    "__setattr__($self, name, value, /)\n--\n\nImplement setattr(self, name, value)."};
+
+static int watch_attributes(PyObject *record_type)
+{
+    PyObject *method = PyDescr_NewMethod((PyTypeObject *)record_type, &set_attribute_method);
+    int is_set = method && !PyObject_SetAttrString(record_type, "__setattr__", method);
+    Py_XDECREF(method);
+    return is_set;
+}
 
 /* Making records ---------------------------------------------------------------------------- */
 
@@ -79,7 +119,7 @@ static PyObject *pair_of(const State *state, Name *names, const Header *header)
     name = name_of(names, header->key, header->key_length);
     Body value = {header->value, header->value_length};
     content = bytes_at(state, value, 0, header->value_length);
-    if (name && content) pair = PyTuple_Pack(2, name, content);
+    if (name && content && (pair = PyTuple_Pack(2, name, content))) PyObject_GC_UnTrack(pair);
     Py_XDECREF(name);
     Py_XDECREF(content);
     return pair;
@@ -106,7 +146,21 @@ static PyObject *headers_of(const State *state, Name *names, Body body, const Ro
             changed(state);
         if (!pair || PyTuple_SetItem(made, i, pair)) Py_CLEAR(made);
     }
+    if (made) PyObject_GC_UnTrack(made);
     return made;
+}
+
+static int set_fields(const State *state, PyObject *record, PyObject **fields)
+{
+    for (int i = 0; i < FIELDS; i++) {
+        if (LIKELY(state->places[i])) {
+            Py_INCREF(fields[i]);
+            *(PyObject **)((char *)record + state->places[i]) = fields[i]; /* nothing was there */
+        } else if (state->set_field(state->fields[i], record, fields[i])) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* Of all that is in `fields`, what differs from record to record is made here; of one that has the
@@ -121,8 +175,8 @@ static PyObject *record_of(const State *state, Name *names, Body body, const Row
     fields[HEADERS] = headers_of(state, names, body, row);
     if (fields[OFFSET] && fields[TIMESTAMP] && fields[KEY] && fields[VALUE] && fields[HEADERS])
         made = PyType_GenericAlloc((PyTypeObject *)state->record_type, 0);
-    for (int i = 0; made && i < FIELDS; i++)
-        if (state->set_field(state->fields[i], made, fields[i])) Py_CLEAR(made);
+    if (made && !set_fields(state, made, fields)) Py_CLEAR(made);
+    if (made && is_plain(fields[TOPIC]) && is_plain(fields[PARTITION])) PyObject_GC_UnTrack(made);
     Py_XDECREF(fields[OFFSET]);
     Py_XDECREF(fields[KEY]);
     Py_XDECREF(fields[VALUE]);
@@ -205,7 +259,22 @@ static PyObject *make(PyObject *module, PyObject *args)
     return list;
 }
 
-/* Text -------------------------------------------------------------------------------------- */
+/* Other contents ---------------------------------------------------------------------------- */
+
+/* put(record, key, value): as both assignments, by a shorter way. */
+static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    const State *state = state_of(module);
+    if (count != 3 || Py_TYPE(args[0]) != (PyTypeObject *)state->record_type) {
+        PyErr_SetString(PyExc_TypeError, "put() takes a record, its key and its value");
+        return NULL;
+    }
+    if (state->set_field(state->fields[KEY], args[0], args[1])) return NULL;
+    was_given(args[0], args[1]);
+    if (state->set_field(state->fields[VALUE], args[0], args[2])) return NULL;
+    was_given(args[0], args[2]);
+    Py_RETURN_NONE;
+}
 
 /* The text of one field, or what it is now if that is null; NULL if it is not UTF-8. */
 static PyObject *text_of(const State *state, PyObject *record, int field)
@@ -268,6 +337,30 @@ static void replace(PyObject **place, PyObject *object)
     Py_XDECREF(old);
 }
 
+/* Where in a record a slot's setter puts what it is given: the one place that has changed. */
+static int find_places(PyObject *record_type, descrsetfunc set_field, PyObject **fields,
+                       Py_ssize_t *places)
+{
+    PyObject *number = PyObject_GetAttrString(record_type, "__basicsize__");
+    Py_ssize_t size = number ? PyLong_AsSsize_t(number) : -1;
+    PyObject *record = NULL;
+    if (size >= 0) record = PyType_GenericAlloc((PyTypeObject *)record_type, 0);
+    int is_good = record != NULL;
+    for (int i = 0; i < FIELDS && is_good; i++) {
+        PyObject *mark = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+        is_good = mark && !set_field(fields[i], record, mark);
+        int found = 0;
+        Py_ssize_t at = sizeof(PyObject);
+        for (; is_good && at + (Py_ssize_t)sizeof(mark) <= size; at += sizeof(mark))
+            if (*(PyObject **)((char *)record + at) == mark && !found++) places[i] = at;
+        if (found != 1) places[i] = 0;
+        Py_XDECREF(mark);
+    }
+    Py_XDECREF(record);
+    Py_XDECREF(number);
+    return is_good;
+}
+
 static PyObject *prepare(PyObject *module, PyObject *args)
 {
     State *state = state_of(module);
@@ -294,13 +387,17 @@ static PyObject *prepare(PyObject *module, PyObject *args)
             break;
         }
     }
-    if (count == FIELDS) {
+    Py_ssize_t places[FIELDS] = {0};
+    int is_good = count == FIELDS && find_places(record_type, set_field, fields, places) &&
+                  watch_attributes(record_type);
+    if (is_good) {
+        memcpy(state->places, places, sizeof places);
         state->set_field = set_field;
         state->get_field = get_field;
         for (int i = 0; i < FIELDS; i++) replace(&state->fields[i], fields[i]);
     }
     for (int i = 0; i < FIELDS; i++) Py_XDECREF(fields[i]);
-    if (count < FIELDS) return NULL;
+    if (!is_good) return NULL;
     replace(&state->create_time, create_time);
     replace(&state->log_append_time, log_append_time);
     replace(&state->changed_error, changed_error);
@@ -316,6 +413,8 @@ static PyMethodDef module_methods[] = {
     {"make", make, METH_VARARGS,
      "make(batches, first, count, sizes, topic, partition, /)\n--\n\n"
      "The records of a group of batches that the kernel measured."},
+    {"put", (PyCFunction)(void (*)(void))put, METH_FASTCALL,
+     "put(record, key, value, /)\n--\n\nGive a record another key and value."},
     {"decode", decode, METH_VARARGS,
      "decode(records, start, end, keys, values, /)\n--\n\n"
      "Keys and values to text, in place; how far that went."},

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, Final, NamedTuple
 
@@ -109,6 +109,14 @@ def iter_records(
                 epochs,
             )
         )
+
+
+def _put(record: Record[Any, Any], key: Any, value: Any) -> None:
+    record.key, record.value = key, value
+
+
+#: Give a record another key and value.
+put: Final[Callable[[Record[Any, Any], Any, Any], None]] = _put if _native is None else _native.put
 
 
 def texts_of(
