@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -343,6 +345,33 @@ def test_a_deserializer_that_only_some_have_is_asked_for_those_alone():
     given = {"key_deserializer": deserialize_str, "value_deserializer": int}
     reader, _, _ = reader_of((T0, data), **given)
     assert [(r.key, r.value) for r in reader.take(10)] == [("k", 5)] * 3
+
+
+def test_what_is_left_in_a_hand_comes_next():
+    reader, positions, _ = reader_of((T0, batches((0, 5))))
+    hand = reader.hand_out(10)
+    assert [hand.pop().offset for _ in range(2)] == [0, 1]
+    reader.settle()
+    assert hand == []
+    assert positions[T0].position == 2
+    assert [r.offset for r in reader.take(10)] == [2, 3, 4]
+
+
+def test_a_value_that_refers_to_its_record_is_collected_with_it():
+    class Order:
+        record = None
+
+    def read_order(content):
+        return Order()
+
+    reader, _, _ = reader_of((T0, batches((0, 3))), value_deserializer=read_order)
+    taken = reader.take(10)
+    for record in taken:
+        record.value.record = record
+    watches = [weakref.ref(record.value) for record in taken]
+    del reader, record, taken
+    gc.collect()
+    assert [watch() for watch in watches] == [None] * 3
 
 
 def test_what_cannot_be_read_is_not_overtaken_by_its_own_partition():

@@ -23,7 +23,16 @@ from shoal.client.foreign_names import answers_foreign_names
 from shoal.client.listeners import RebalanceListener, intercepted
 from shoal.client.membership import wish_of
 from shoal.client.metrics import ClientMetrics
-from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
+from shoal.client.polling import (
+    Records,
+    Steps,
+    empty_arrow,
+    most,
+    poll_steps,
+    polled,
+    start_session,
+    take_records,
+)
 from shoal.client.processing import Handler
 from shoal.client.processing_progress import ProcessOptions
 from shoal.client.settings import ConsumerSettings
@@ -126,9 +135,9 @@ class AsyncConsumer:
         limit = most(max_records, self.config.max_poll_records)
         with self._using():
             taken = await self._drive(
-                poll_steps(self._session, timeout, lambda: self._session.reader.take(limit))
+                poll_steps(self._session, timeout, lambda: take_records(self._session, limit))
             )
-            return Records(intercepted(self.config.interceptors, taken or []))
+            return polled(self.config.interceptors, taken)
 
     async def poll_arrow(
         self, timeout: float = 0.0, *, max_records: int | None = None

@@ -23,7 +23,16 @@ from shoal.client.foreign_names import answers_foreign_names
 from shoal.client.listeners import RebalanceListener, intercepted
 from shoal.client.membership import wish_of
 from shoal.client.metrics import ClientMetrics
-from shoal.client.polling import Records, Steps, empty_arrow, most, poll_steps, start_session
+from shoal.client.polling import (
+    Records,
+    Steps,
+    empty_arrow,
+    most,
+    poll_steps,
+    polled,
+    start_session,
+    take_records,
+)
 from shoal.client.processing import Handler, Processing
 from shoal.client.processing_progress import ProcessOptions
 from shoal.client.settings import ConsumerSettings
@@ -152,11 +161,11 @@ class Consumer:
                 poll_steps(
                     self._session,
                     timeout,
-                    lambda: self._session.reader.take(limit),
+                    lambda: take_records(self._session, limit),
                     self._session.arrived.wait,
                 )
             )
-            return Records(intercepted(self.config.interceptors, taken or []))
+            return polled(self.config.interceptors, taken)
 
     def poll_arrow(self, timeout: float = 0.0, *, max_records: int | None = None) -> pa.RecordBatch:
         """As ``poll``, as Arrow columns: key, value, topic, partition, offset, timestamp,

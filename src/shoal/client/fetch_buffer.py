@@ -23,7 +23,7 @@ from shoal.client.tallies import ConsumedTally
 from shoal.errors import BatchTooLargeError, CorruptDataError, RecordDeserializationError
 from shoal.records.batch import HEADER_SIZE, iter_headers
 from shoal.records.chunks import Chunk
-from shoal.records.objects import iter_records, texts_of
+from shoal.records.objects import iter_records, put, texts_of
 from shoal.types import Record
 
 if TYPE_CHECKING:
@@ -269,6 +269,11 @@ class RecordReader:
             RecordDeserializationError: a deserializer failed on the next record.
         """
         taken: list[AnyRecord] = []
+        self.fill(taken, limit)
+        return taken
+
+    def fill(self, taken: list[AnyRecord], limit: int) -> None:
+        """As ``take``, into an empty list."""
         while len(taken) < limit:
             try:
                 found = self._next_part(limit - len(taken), is_first=not taken)
@@ -282,7 +287,6 @@ class RecordReader:
             taken += part
             chunk.taken(len(part))
             self._tally.took(chunk.state, len(part))
-        return taken
 
     def hand_out(self, limit: int) -> list[AnyRecord]:
         """At most ``limit`` records for someone who pops them off the end, one by one.
@@ -292,8 +296,8 @@ class RecordReader:
         found = self._next_part(limit, is_first=True)
         if found is None:
             return []
-        chunk, hand = found
-        hand.reverse()
+        chunk, part = found
+        hand = part[::-1]
         self._hand = (chunk, hand, len(hand))
         return hand
 
@@ -315,6 +319,7 @@ class RecordReader:
     ) -> tuple[FetchedChunk, list[AnyRecord]] | None:
         """The next records of one chunk, deserialized; they are not taken yet.
 
+        Not to be changed: it may be the chunk's own list, as a copy of all of it costs its share.
         If they cannot be read and ``is_first``, other partitions go before them next time.
         """
         while (chunk := self._buffer.next_chunk()) is not None:
@@ -327,7 +332,8 @@ class RecordReader:
                     start, end = chunk.start, min(len(records), chunk.start + limit)
                     if not self.is_raw and (self._key is not None or self._value is not None):
                         end = self._deserialize(chunk, records, end)
-                    return chunk, records[start:end]
+                    is_all = end - start == len(records)
+                    return chunk, records if is_all else records[start:end]
                 self._finish(chunk)
             except _UNREADABLE as error:
                 if is_first:
@@ -369,7 +375,7 @@ class RecordReader:
                 if index > chunk.start:
                     return index
                 raise RecordDeserializationError(chunk.state.tp, record.offset, part) from error
-            record.key, record.value = key, value
+            put(record, key, value)
             chunk.deserialized = index + 1
         return end
 

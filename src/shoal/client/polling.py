@@ -7,11 +7,12 @@ is called, so that a face only has to say how to wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shoal.client.config import ConsumerConfig
 from shoal.client.consumer_core import ConsumerCore
+from shoal.client.listeners import intercepted
 from shoal.types import K, Record, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -32,6 +33,20 @@ class Records(list[Record[K, V]], Generic[K, V]):
         for record in self:
             groups.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
         return groups
+
+
+def take_records(session: ConsumerCore, limit: int) -> Records[Any, Any]:
+    """What is there, without waiting; raises as ``RecordReader.take``."""
+    records: Records[Any, Any] = Records()
+    session.reader.fill(records, limit)
+    return records
+
+
+def polled(interceptors: Sequence[Any], taken: Records[Any, Any] | None) -> Records[Any, Any]:
+    """What a poll returns of what was taken."""
+    if taken and not interceptors:
+        return taken
+    return Records(intercepted(interceptors, taken or []))
 
 
 def most(given: int | None, default: int) -> int:
