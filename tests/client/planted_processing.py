@@ -225,6 +225,21 @@ PLANTED = (
         _by("under_way_when_partitions_go and tasks"),
     ),
     PlantedBug(
+        "tasks: what was read is committed, done or not",
+        TASKS,
+        "            await self._consumer.commit(offsets)\n",
+        "            await self._consumer.commit()\n",
+        "tests/simulation/test_cancelling.py -k 'processing_that_is_cancelled and begins'",
+    ),
+    PlantedBug(
+        "tasks: a record that failed once is done",
+        TASKS,
+        "        if not is_dead:\n            return\n",
+        "        if not is_dead:\n            self._settle(self._progress.done, job)\n"
+        "            return\n",
+        "tests/simulation/test_cancelling.py -k 'two_that_process and begins'",
+    ),
+    PlantedBug(
         "tasks: who cancels waits for every handler",
         TASKS,
         " and not (task is not None and task.cancelling()):",

@@ -252,3 +252,77 @@ def test_a_close_of_a_consumer_that_is_cancelled_leaves_the_group_to_others(ever
             assert another.assignment() == {TopicPartition("t", 0)}
 
     assert everywhere(life) >= 2
+
+
+def test_processing_that_is_cancelled_commits_what_is_done_and_skips_nothing(everywhere):
+    async def life(run: Run) -> None:
+        await fill()
+        done: list[int] = []
+
+        async def handle(record: Any) -> None:
+            await asyncio.sleep(0.002 * (record.offset % 3))  # later ones end before earlier ones
+            done.append(record.offset)
+            if len(done) == len(RECORDS):
+                consumer.wakeup()
+
+        async def work() -> None:
+            await consumer.subscribe(["t"])
+            await consumer.process(handle, workers=3, order="none")
+
+        async with new_consumer(group_id="g", auto_commit_interval_ms=5) as consumer:
+            worked = await run.cut(work())
+        async with new_consumer(group_id="g") as another:
+            found = (await another.committed(T0))[T0]
+            position = found.offset if found else 0
+            assert set(range(position)) <= set(done), "committed before it was done"
+            if not worked.cancelled():
+                assert position == len(RECORDS)
+            await another.subscribe(["t"])
+            left: list[Any] = []
+            while position + len(left) < len(RECORDS):
+                left += [record.offset for record in await another.poll(1.0)]
+            assert left == list(range(position, len(RECORDS)))
+
+    assert everywhere(life) >= 10
+
+
+def test_of_two_that_process_one_is_cancelled_and_the_other_does_what_is_not_committed(everywhere):
+    """With a rebalance when the second joins, and handlers of which some fail at first."""
+    every = set(range(len(RECORDS)))
+
+    async def life(run: Run) -> None:
+        await fill()
+        done: list[int] = []
+        failed: set[int] = set()
+        consumers: list[AsyncConsumer] = []
+
+        async def handle(record: Any) -> None:
+            await asyncio.sleep(0.002 * (record.offset % 3))
+            if record.offset % 4 == 1 and record.offset not in failed:
+                failed.add(record.offset)
+                raise LookupError("a handler that fails at first")
+            done.append(record.offset)
+            if every <= set(done):
+                for consumer in consumers:
+                    consumer.wakeup()
+
+        async def work(consumer: AsyncConsumer) -> None:
+            consumers.append(consumer)
+            await consumer.subscribe(["t"])
+            await consumer.process(
+                handle, workers=2, order="partition", retries=1, retry_delay=0.01
+            )
+
+        settings = {"group_id": "g", "auto_commit_interval_ms": 5, "heartbeat_interval_ms": 100}
+        async with new_consumer(**settings) as second:
+            async with new_consumer(**settings) as first:
+                beside = asyncio.create_task(work(second))
+                await run.cut(work(first))
+            async with new_consumer(group_id="g") as onlooker:
+                found = (await onlooker.committed(T0))[T0]
+            assert set(range(found.offset if found else 0)) <= set(done), "not done"
+            await asyncio.wait_for(beside, 120)
+        assert set(done) == every
+        assert list(dict.fromkeys(done)) == sorted(every), "not in the order of the partition"
+
+    assert everywhere(life) >= 10
