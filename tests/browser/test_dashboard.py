@@ -124,6 +124,29 @@ def test_the_token_leaves_the_address_at_once(page: Browser, served: Served) -> 
     assert page.run("return document.cookie") == ""
 
 
+def test_the_first_page_asks_nothing_it_was_told_when_it_logged_in(page: Browser) -> None:
+    asked = "return performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)"
+    paths = page.run(asked)
+    assert [path for path in paths if path.startswith("/api/")] == ["/api/session"]
+
+
+def test_a_chart_waits_for_its_library_and_nothing_else_does(page: Browser, served: Served) -> None:
+    slow = {"offline": False, "latency": 0, "downloadThroughput": 40_000, "uploadThroughput": -1}
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    page.driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
+    page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    try:
+        page.open(f"{base(served)}/group?group=nightly")
+        page.wait(lambda: page.run("return document.querySelector('.uplot canvas')"), "a chart")
+        script = "return performance.getEntriesByType('resource').map(o => o.toJSON())"
+        asked = {one["name"].rpartition("/")[2]: one for one in page.run(script)}
+        assert asked["about"]["startTime"] < asked["uPlot.iife.min.js"]["responseEnd"]
+    finally:
+        fast = {**slow, "downloadThroughput": -1}
+        page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", fast)
+        page.driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": False})
+
+
 def test_who_comes_without_a_token_is_asked_to_log_in(served: Served) -> None:
     with browser() as stranger:
         stranger.open(f"{base(served)}/")

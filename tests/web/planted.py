@@ -170,6 +170,28 @@ PLANTED = (
         "        if not isinstance(assignor, str):\n",
         "tests/web/test_what_if.py",
     ),
+    # The first page comes soon
+    PlantedBug(
+        "a script of the first page is asked for when another has come",
+        "web/static/index.html",
+        '<link rel="modulepreload" href="/static/live.js">\n',
+        "",
+        f"{ASSETS} -k all_its_scripts_at_once",
+    ),
+    PlantedBug(
+        "every page waits for the library of charts",
+        "web/static/index.html",
+        'uPlot.iife.min.js" async></script>',
+        'uPlot.iife.min.js" defer></script>',
+        f"{ASSETS} -k library_of_charts",
+    ),
+    PlantedBug(
+        "who logs in has to ask once more",
+        "web/application.py",
+        "answer = JSONResponse(self._known())\n        answer.set_cookie(",
+        'answer = JSONResponse({"ok": True})\n        answer.set_cookie(',
+        f"{APPLICATION} -k told_at_once",
+    ),
     # Text stays text
     PlantedBug(
         "a page makes HTML of a name",

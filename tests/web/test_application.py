@@ -107,6 +107,14 @@ def test_a_wrong_secret_gets_no_cookie_and_the_right_one_a_strict_one(served: Se
     assert served.server.secret.lower() not in cookie
 
 
+def test_who_logs_in_is_told_at_once_what_a_page_asks_first(served: Served) -> None:
+    stranger = served.stranger()
+    assert "clusters" not in stranger.log_in("wrong").json
+    told = stranger.log_in(served.server.secret).json
+    assert told["clusters"] == ["test"]
+    assert told == stranger.get("/api/about").json
+
+
 def test_logging_out_ends_the_session_for_who_kept_the_cookie(served: Served) -> None:
     visitor = served.visitor()
     assert visitor.get("/api/about").status == 200

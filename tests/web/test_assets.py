@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from importlib import resources
+from posixpath import dirname, normpath
 
 import pytest
 
@@ -51,6 +52,31 @@ def test_the_page_has_no_script_or_style_in_itself():
     text = FILES["/"].data.decode()
     assert re.search(r"<script(?![^>]*src=)|<style|style=|\son[a-z]+=", text) is None
     assert all(FILES[path] is FILES["/"] for path in PAGES)
+
+
+def _imported(path: str) -> set[str]:
+    """The scripts that one needs before it begins, its own among them."""
+    found: set[str] = set()
+    wanted = [path]
+    while wanted:
+        one = wanted.pop()
+        if one not in found:
+            found.add(one)
+            names = re.findall(r'^import .* from "(.+)";$', SCRIPTS[one], re.MULTILINE)
+            wanted += [normpath(f"{dirname(one)}/{name}") for name in names]
+    return found
+
+
+def test_the_first_page_asks_for_all_its_scripts_at_once():
+    text = FILES["/"].data.decode()
+    begun = set(re.findall(r'rel="modulepreload" href="([^"]+)"', text))
+    begun |= set(re.findall(r'<script type="module" src="([^"]+)"', text))
+    assert begun == _imported("/static/pages/fleet.js") | _imported("/static/app.js")
+
+
+def test_no_page_waits_for_the_library_of_charts():
+    scripts = re.findall(r"<script [^>]*>", FILES["/"].data.decode())
+    assert all('type="module"' in one or " async" in one for one in scripts)
 
 
 def test_only_known_kinds_of_files_are_served():

@@ -112,7 +112,8 @@ class Application:
         name = await self._dashboard.sessions.open(str(given.get("secret", "")))
         if name is None:
             return JSONResponse({"error": "this is not the secret of this server"}, 403)
-        answer = JSONResponse({"ok": True})
+        # What every page asks next comes with it: one round less before the first page.
+        answer = JSONResponse(self._known())
         answer.set_cookie(
             self._settings.cookie,
             name,
@@ -137,14 +138,16 @@ class Application:
         return answer
 
     async def _about(self, request: Request) -> Response:  # noqa: ARG002 - an endpoint's form
-        return JSONResponse(
-            {
-                "version": __version__,
-                "clusters": list(self._dashboard.watches),
-                "allow_writes": self._dashboard.actions.allow_writes,
-                "demo": self._dashboard.is_demo,
-            }
-        )
+        return JSONResponse(self._known())
+
+    def _known(self) -> dict[str, Any]:
+        """What holds as long as this server runs."""
+        return {
+            "version": __version__,
+            "clusters": list(self._dashboard.watches),
+            "allow_writes": self._dashboard.actions.allow_writes,
+            "demo": self._dashboard.is_demo,
+        }
 
     # --- what is going on ---
 

@@ -6,14 +6,14 @@ import { ago } from "./format.js";
 import { connect, fleet, onChange } from "./live.js";
 
 const PAGES = {
-  "/": ["Fleet", () => import("./pages/fleet.js")],
-  "/group": ["Group", () => import("./pages/group.js")],
-  "/rebalances": ["Rebalances", () => import("./pages/rebalances.js")],
-  "/topics": ["Topics", () => import("./pages/topics.js")],
-  "/topic": ["Topic", () => import("./pages/topic.js")],
-  "/what-if": ["What if", () => import("./pages/what-if.js")],
-  "/reset": ["Reset offsets", () => import("./pages/reset.js")],
-  "/lab": ["Lab", () => import("./pages/lab.js")],
+  "/": ["Fleet", "fleet"],
+  "/group": ["Group", "group"],
+  "/rebalances": ["Rebalances", "rebalances"],
+  "/topics": ["Topics", "topics"],
+  "/topic": ["Topic", "topic"],
+  "/what-if": ["What if", "what-if"],
+  "/reset": ["Reset offsets", "reset"],
+  "/lab": ["Lab", "lab"],
 };
 const main = document.getElementById("main");
 const notice = document.getElementById("notice");
@@ -33,9 +33,12 @@ export function go(path, parameters, { replaced = false } = {}) {
   if (!replaced) show();
 }
 
+const pageHere = () => PAGES[location.pathname] || PAGES["/"];
+const load = () => import(`./pages/${pageHere()[1]}.js`);
+
 async function show() {
   const path = location.pathname;
-  const [name, load] = PAGES[path] || PAGES["/"];
+  const [name] = pageHere();
   const parameters = Object.fromEntries(new URLSearchParams(location.search));
   for (const one of document.querySelectorAll("nav a")) {
     const is = one.pathname === ({ "/group": "/", "/topic": "/topics" }[path] || path);
@@ -81,12 +84,13 @@ function askIn() {
 async function logIn() {
   // The token is in the part of the address that is never sent; it is used once and wiped out.
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!token) return;
+  if (!token) return null;
   history.replaceState(null, "", location.pathname + location.search);
   try {
-    await post("/api/session", { secret: token });
+    return await post("/api/session", { secret: token });
   } catch (error) {
     say(error.message, "problem");
+    return null;
   }
 }
 
@@ -139,16 +143,16 @@ function follow(event) {
 }
 
 async function start() {
-  await logIn();
+  load().catch(() => {});  // begun at once; ``show`` says what is wrong
   chosen.cluster = new URLSearchParams(location.search).get("cluster") || "";
-  document.addEventListener("click", follow);
-  document.addEventListener("keydown", keys);
-  window.addEventListener("popstate", show);
   try {
-    about.value = await get("/api/about");
+    about.value = (await logIn()) || (await get("/api/about"));
   } catch (error) {
     return failed(error);
   }
+  document.addEventListener("click", follow);
+  document.addEventListener("keydown", keys);
+  window.addEventListener("popstate", show);
   showClusters(about.value);
   onChange(status);
   setInterval(status, 1000);

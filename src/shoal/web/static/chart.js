@@ -3,6 +3,9 @@
 import { clock } from "./format.js";
 import { LEFT, RIGHT } from "./strip.js";
 
+// uPlot holds up no page that draws without it.
+export const ready = new Promise((done) => (document.readyState === "complete" ? done() : window.addEventListener("load", done)));
+
 export function lagChart(place, series, { from, to, width, unit }) {
   const names = Object.keys(series);
   const times = [...new Set(names.flatMap((name) => series[name].at_ms))].sort((a, b) => a - b);

@@ -49,7 +49,7 @@ export function address(path, parameters) {
   return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-export const MARKS = { problem: ["✗", "problem"], note: ["!", "note"], ok: ["✓", "fine"], unknown: ["?", "not known"] };
+const MARKS = { problem: ["✗", "problem"], note: ["!", "note"], ok: ["✓", "fine"], unknown: ["?", "not known"] };
 
 export function mark(level) {
   const [sign, word] = MARKS[level] || MARKS.unknown;

@@ -35,9 +35,11 @@ function workerAddress() {
   return policy.createScriptURL(WORKER);
 }
 
+// Begun at once: its script comes while the page logs in.
+const port = window.SharedWorker ? new SharedWorker(workerAddress(), { name: "shoal" }).port : null;
+
 export function connect(cluster) {
-  if (!window.SharedWorker) return connectAlone(cluster);
-  const port = new SharedWorker(workerAddress(), { name: "shoal" }).port;
+  if (!port) return connectAlone(cluster);
   port.onmessage = ({ data }) => apply(data);
   const say = (more) => port.postMessage({ visible: document.visibilityState === "visible", ...more });
   say({ hello: cluster });

@@ -2,7 +2,7 @@
 
 import { go } from "../app.js";
 import { address, compare, h, mark, replace, s, text } from "../dom.js";
-import { ago, behind, compact, counted, duration, number } from "../format.js";
+import { ago, behind, compact, counted, number } from "../format.js";
 import { fleet, onChange } from "../live.js";
 import { chosen } from "../api.js";
 
@@ -18,12 +18,6 @@ const ORDERS = {
 const TRENDS = { rising: "▲ rising", falling: "▼ falling", steady: "steady" };
 const MORE = 8, PRINTED_MAX = 2000;
 const paper = matchMedia("print");
-
-export function spark(points) {
-  const node = s("svg", { class: "spark", viewBox: "0 0 96 24", "aria-hidden": "true" });
-  drawSpark(node, points);
-  return node;
-}
 
 function drawSpark(node, points) {
   if (node.dataset.points === points) return;

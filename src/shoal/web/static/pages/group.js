@@ -1,8 +1,8 @@
 // One group: how far behind, what happened, who owns what, and what to do.
 
 import { get } from "../api.js";
-import { about, failed } from "../app.js";
-import { lagChart } from "../chart.js";
+import { failed } from "../app.js";
+import { lagChart, ready } from "../chart.js";
 import { h, link, mark, muted, num, redraw, replace, section, table } from "../dom.js";
 import { behind, clock, counted, duration, moment, number, ranges, who } from "../format.js";
 import { fleet, onChange } from "../live.js";
@@ -13,7 +13,7 @@ const SPANS = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], 
 export async function show(main, given) {
   const group = given.group || "";
   const view = { span: 900, unit: "behind_s", chosen: "" }, keep = {};
-  let data = await get("/api/group", { group });
+  let [data] = await Promise.all([get("/api/group", { group }), ready]);
   let chart = null, busy = false, version = data.version, drawn = "";
 
   const head = h("div", { class: "head" });
