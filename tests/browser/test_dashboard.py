@@ -43,6 +43,26 @@ PAGES = (
     "/reset?group=nightly",
     "/lab?scenario=member-leaves",
 )
+# Short words that are cut into two lines, and times of an axis that lie upon each other.
+UNREADABLE = r"""
+const found = [], range = document.createRange();
+for (const cell of document.querySelectorAll("main tbody th, .feed .line > *")) {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/(?<!\S)[\w:]{2,13}(?!\S)/g)) {
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) found.push(word[0]);
+    }
+  }
+}
+for (const strip of document.querySelectorAll(".strip")) {
+  const boxes = [...strip.querySelectorAll(".axis")].map((one) => one.getBoundingClientRect());
+  boxes.forEach((box, i) => { if (i && box.left < boxes[i - 1].right) found.push(`axis ${i}`); });
+}
+return found;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -312,6 +332,7 @@ def test_no_page_has_a_serious_finding_of_axe_or_is_wider_than_its_window(
             assert one.axe() == [], path
             wide = one.run("return document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, f"{path} is {wide} pixels too wide"
+            assert one.run(UNREADABLE) == [], path
         assert one.problems() == []
         assert one.requested() <= {base(served)}
 

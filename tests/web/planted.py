@@ -192,6 +192,13 @@ PLANTED = (
         'answer = JSONResponse({"ok": True})\n        answer.set_cookie(',
         f"{APPLICATION} -k told_at_once",
     ),
+    PlantedBug(
+        "a name is pale on its colour",
+        "web/static/style.css",
+        "--c1: #a86400;",
+        "--c1: #b86e00;",
+        f"{ASSETS} -k colour_of_the_strip",
+    ),
     # Text stays text
     PlantedBug(
         "a page makes HTML of a name",

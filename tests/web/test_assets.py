@@ -79,5 +79,28 @@ def test_no_page_waits_for_the_library_of_charts():
     assert all('type="module"' in one or " async" in one for one in scripts)
 
 
+def _light(color: str) -> float:
+    """Relative luminance, as WCAG has it."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_name_can_be_read_on_every_colour_of_the_strip(scheme):
+    # axe does not look into pictures.
+    text = FILES["/static/style.css"].data.decode()
+    colors = re.findall(r"--(c[0-9]): (#[0-9a-f]{6});", text)
+    by_scheme = {"light": dict(colors[:10]), "dark": dict(colors[10:])}
+    inks = re.findall(r"\.strip \.in \{ fill: (#[0-9a-f]+);", text)
+    ink = {"light": inks[0].replace("#fff", "#ffffff"), "dark": inks[1]}[scheme]
+    assert len(by_scheme[scheme]) == 10
+    for name, color in by_scheme[scheme].items():
+        low, high = sorted((_light(ink), _light(color)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, name
+
+
 def test_only_known_kinds_of_files_are_served():
     assert {path.rpartition(".")[2] for path in FILES if "." in path} == {"js", "css", "svg"}

@@ -1,7 +1,7 @@
 // Lag over time, by uPlot; the strip below has the same edges.
 
 import { clock } from "./format.js";
-import { LEFT, RIGHT } from "./strip.js";
+import { leftOf, RIGHT } from "./strip.js";
 
 // uPlot holds up no page that draws without it.
 export const ready = new Promise((done) => (document.readyState === "complete" ? done() : window.addEventListener("load", done)));
@@ -26,7 +26,7 @@ export function lagChart(place, series, { from, to, width, unit }) {
     // The last values, until somebody points at others.
     hooks: { ready: [(u) => u.setLegend({ idx: times.length - 1 })] },
     scales: { x: { time: true, range: [from / 1000, to / 1000] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } },
-    axes: [{ ...axis, size: 26, space: 90, values: (_, values) => values.map((at) => clock(at * 1000)) }, { ...axis, size: LEFT, values: (_, values) => values.map(shown) }],
+    axes: [{ ...axis, size: 26, space: width < 500 ? 60 : 90, values: (_, values) => values.map((at) => clock(at * 1000)) }, { ...axis, size: leftOf(width), values: (_, values) => values.map(shown) }],
     series: [{ label: "time", value: (_, at) => (at ? clock(at * 1000) : "–") }, ...names.map((name, i) => ({ label: name, value: told, stroke: style.getPropertyValue(`--c${i % 10}`).trim(), width: 1.75, spanGaps: true, points: { show: times.length < 3 }, dash: i % 3 === 1 ? [6, 4] : i % 3 === 2 ? [2, 3] : [] }))],
   };
   return new window.uPlot(options, [times.map((at) => at / 1000), ...columns], place);

@@ -3,11 +3,12 @@
 import { color, colorAll, h, s } from "./dom.js";
 import { clock } from "./format.js";
 
-export const LEFT = 116, RIGHT = 14;
+export const RIGHT = 14, leftOf = (width) => (width < 500 ? 76 : 116);
 const ROW = 18, TOP = 26;
 
 export function strip(rows, rebalances, { from, to, width, chosen, onChoose }) {
   const height = TOP + Math.max(1, rows.length) * ROW + 24;
+  const LEFT = leftOf(width), letters = LEFT > 99 ? 17 : 10;
   const inner = Math.max(10, width - LEFT - RIGHT);
   const x = (ms) => LEFT + Math.max(0, Math.min(1, (ms - from) / (to - from))) * inner;
   const node = s("svg", { class: "strip", viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Who owned which partition; each mark is a rebalance" });
@@ -16,7 +17,7 @@ export function strip(rows, rebalances, { from, to, width, chosen, onChoose }) {
   rows.forEach((row, i) => {
     const y = TOP + i * ROW;
     const name = `${row.topic}-${row.partition}`;
-    node.append(s("text", { x: LEFT - 8, y: y + 12, "text-anchor": "end" }, name.length > 17 ? `…${name.slice(-16)}` : name, s("title", null, name)));
+    node.append(s("text", { x: LEFT - 8, y: y + 12, "text-anchor": "end" }, name.length > letters ? `…${name.slice(1 - letters)}` : name, s("title", null, name)));
     node.append(s("rect", { class: "base", x: LEFT, y: y + 1, width: inner, height: ROW - 3, rx: 3 }));
     for (const [begin, end, member] of row.spans) {
       if (end < from || begin > to) continue;
@@ -26,9 +27,10 @@ export function strip(rows, rebalances, { from, to, width, chosen, onChoose }) {
       if (fits >= 3) labels.push(s("text", { class: "in", x: left + 5, y: y + 12 }, member.length <= fits ? member : `${member.slice(0, fits - 1)}…`));
     }
   });
-  for (let i = 0; i <= 4; i++) {
-    const at = from + ((to - from) * i) / 4;
-    node.append(s("text", { class: "axis", x: x(at), y: height - 6, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, clock(at)));
+  const parts = inner < 400 ? 2 : 4;
+  for (let i = 0; i <= parts; i++) {
+    const at = from + ((to - from) * i) / parts;
+    node.append(s("text", { class: "axis", x: x(at), y: height - 6, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, clock(at)));
   }
   for (const one of rebalances) {
     if (!one.is_rebalance || one.at_ms < from || one.at_ms > to) continue;
