@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from operator import sub
 from pathlib import Path
 
 from PIL import Image
@@ -23,7 +24,9 @@ from shoal.web.server import WebServer, WebSettings
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
 WIDTH, HEIGHT = 1280, 820
-LIFE_S = 120
+HEIGHT_MAX = 2200
+COLORS, OFTEN, ALIKE = 144, 64, 12
+LIFE_S, SETTLED_S = 120, 1.5
 PAGES = {
     "fleet": "/",
     "group": "/group?group=billing",
@@ -34,6 +37,17 @@ PAGES = {
     "reset": "/reset?group=nightly-export",
     "lab": "/lab?scenario=member-crashes",
 }
+LAST = {
+    "fleet": ("tr:has(.name)", 99, 32),
+    "group": ("main > section", 3, 8),
+    "rebalances": (".feed .line", 9, 0),
+    "topics": ("main > section", 1, 18),
+    "topic": ("details.record", 4, 0),
+    "what-if": ("main > *", 99, 18),
+    "reset": ("main > *", 99, 18),
+    "lab": ("main > *", 99, 18),
+}
+"""Where a picture ends: so many pixels below one of these, counted from the first."""
 
 
 @contextmanager
@@ -69,25 +83,35 @@ def prepare(name: str, one: Browser) -> None:
         one.wait_for("Message by message")
         for _ in range(12):
             one.click("main button.main")
-    time.sleep(1.5)
+    time.sleep(SETTLED_S)
 
 
-def tall(name: str) -> int:
+def tall(name: str, one: Browser) -> int:
     """How much of a page is worth a picture."""
-    return {
-        "fleet": 560,
-        "group": 1640,
-        "rebalances": 560,
-        "topics": 420,
-        "reset": 600,
-        "lab": 1800,
-    }.get(name, HEIGHT)
+    selector, count, margin = LAST[name]
+    bottom = one.run(
+        "const last = [...document.querySelectorAll(arguments[0])].slice(0, arguments[1]).at(-1);"
+        "return last.getBoundingClientRect().bottom + scrollY",
+        selector,
+        count,
+    )
+    return min(HEIGHT_MAX, int(bottom) + margin)
 
 
 def kept(picture: bytes, path: Path) -> None:
-    """As few bytes as the picture needs."""
+    """As few bytes as the picture needs: what there is most of keeps its colour, and so does what
+    is small and matters, a mark or a dot."""
     image = Image.open(BytesIO(picture)).convert("RGB")
-    image.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    counted = image.getcolors(image.width * image.height) or []
+    often = [color for _, color in sorted(counted, key=lambda one: -one[0])[:OFTEN]]
+    apart = image.quantize(COLORS, Image.Quantize.MAXCOVERAGE).getpalette() or []
+    chosen: list[tuple[int, ...]] = []
+    for color in (*often, *zip(*[iter(apart)] * 3, strict=True)):
+        if all(sum(map(abs, map(sub, color, one))) > ALIKE for one in chosen):
+            chosen.append(color)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for color in chosen[:COLORS] for part in color])
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def pictures(server: WebServer, scheme: str, names: Callable[[str], str], *, width: int) -> None:
@@ -98,8 +122,9 @@ def pictures(server: WebServer, scheme: str, names: Callable[[str], str], *, wid
         for name, path in PAGES.items():
             one.open(server.url.split("#")[0].rstrip("/") + path)
             one.wait(lambda: len(one.text()) > 60 and "running…" not in one.text(), name)
-            one.resize(width, tall(name))
             prepare(name, one)
+            one.resize(width, tall(name, one))
+            time.sleep(SETTLED_S)
             kept(one.driver.get_screenshot_as_png(), PICTURES / names(name))
 
 
@@ -112,7 +137,7 @@ def phone(server: WebServer) -> None:
         for name in ("fleet", "group"):
             one.open(server.url.split("#")[0].rstrip("/") + PAGES[name])
             one.wait_for("billing")
-            time.sleep(1.5)
+            time.sleep(SETTLED_S)
             shots.append(Image.open(BytesIO(one.driver.get_screenshot_as_png())))
         both = Image.new("RGB", (390 * 2 + 20, 780), "#c9ced6")
         for number, shot in enumerate(shots):
