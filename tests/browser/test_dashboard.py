@@ -198,6 +198,44 @@ def test_members_that_join_and_are_killed_show_without_a_reload(
     assert page.texts("main caption").count("Who stood still") == 1
 
 
+def test_a_group_of_the_new_protocol_shows_epochs_and_who_is_waited_for(
+    page: Browser, served: Served, broker: Broker
+) -> None:
+    settings = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": "new-team",
+        "group_protocol": "consumer",
+    }
+    stop = threading.Event()
+
+    def second() -> None:
+        with Consumer(client_id="ben", **settings) as ben:
+            ben.subscribe(["orders"])
+            while not stop.is_set():
+                ben.poll(0.1)
+
+    thread = threading.Thread(target=second)
+    with Consumer(client_id="ann", **settings) as ann:
+        ann.subscribe(["orders"])
+        page.wait(lambda: (ann.poll(0.1), len(ann.assignment()) == 4)[1], "ann has everything")
+        page.wait_for("new-team")
+        thread.start()
+        try:
+            page.open(f"{base(served)}/group?group=new-team")
+            # Ann does not poll, so she does not let go of what Ben is to have.
+            page.wait_for("gives up orders")
+            page.wait_for("waits for orders")
+            assert {"group epoch", "target of epoch"} <= set(page.texts(".facts dt"))
+            assert "consumer (KIP-848)" in page.texts(".facts dd")
+            page.wait(
+                lambda: (ann.poll(0.1), "waits for orders" not in page.text())[1],
+                "Ben has his share",
+            )
+        finally:
+            stop.set()
+            thread.join()
+
+
 def test_the_feed_tells_of_rebalances(page: Browser, served: Served, team: Any) -> None:
     team.join("cleo")
     page.open(f"{base(served)}/rebalances")
@@ -280,7 +318,8 @@ def test_two_tabs_share_one_stream(page: Browser, served: Served) -> None:
     page.driver.switch_to.new_window("tab")
     page.open(f"{base(served)}/")
     page.wait_for("nightly")
-    assert served.server.application.streams == 1
+    # That of the page before goes when the server hears of it.
+    page.wait(lambda: served.server.application.streams == 1, "one stream")
     page.driver.close()
     page.driver.switch_to.window(first)
     page.wait_for("nightly")
