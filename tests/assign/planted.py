@@ -122,7 +122,7 @@ PLANTED = (
     PlantedBug(
         "who has the extra partition loses it",
         "assign/server.py",
-        "if takes_extra and room[member_id] > 0 and len(order) - place > extra:",
+        "if lacking and len(order) - place > extra:",
         "if False:",
         f"{SERVER}::test_whoever_has_the_extra_partition_keeps_it",
     ),
@@ -208,8 +208,36 @@ PLANTED = (
     PlantedBug(
         "uniform hands out what somebody has",
         "assign/server.py",
-        "    return range(count) if not owned else",
-        "    return range(count) if True else",
-        "tests/assign/test_server.py",
+        "difference(*pieces)) if pieces else every",
+        "difference(*pieces)) if False else every",
+        SERVER,
+    ),
+    PlantedBug(
+        "who keeps everything gets a copy of it",
+        "assign/server.py",
+        "            target[member_id] = assigned\n",
+        "            target[member_id] = {**assigned}\n",
+        f"{SERVER} -k given_the_same_object",
+    ),
+    PlantedBug(
+        "what members have is changed in place",
+        "assign/server.py",
+        "        target[member_id] = kept | taken\n",
+        "        kept |= taken\n        target[member_id] = kept\n",
+        f"{SERVER} -k given_the_same_object",
+    ),
+    PlantedBug(
+        "what is taken piece by piece stays unsorted",
+        "assign/server.py",
+        "sorted({*kept.get(each, ()), *more})",
+        "[*kept.get(each, ()), *more]",
+        f"{SERVER} -k come_and_go",
+    ),
+    PlantedBug(
+        "numbers of more than 16 bits stay in their buckets",
+        "assign/hash_order.py",
+        "min(mask, 0xFFFF)",
+        "mask",
+        f"{HASHES} -k more_than_16_bits",
     ),
 )

@@ -121,6 +121,14 @@ def test_a_partition_set_remembers_that_it_grew() -> None:
 def test_numbers_are_walked_by_bucket() -> None:
     assert number_order([0, 1, 16, 17]) == [0, 16, 1, 17]
     assert number_order(range(20)) == list(range(20))
+    assert number_order([0, 2, 1]) == [0, 1, 2]
+    assert number_order([]) == []
+
+
+def test_numbers_of_more_than_16_bits_change_buckets() -> None:
+    walked = number_order(range(70_000))
+    assert walked[:65_536] == list(range(65_536))
+    assert walked[65_536:65_540] == [65_537, 65_536, 65_539, 65_538]
 
 
 def test_topic_ids_sort_by_signed_halves_and_walk_by_hash() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -69,6 +71,48 @@ def test_whoever_has_the_extra_partition_keeps_it() -> None:
         assert target == {name: {A: held} for name, held in assigned.items()}
 
 
+def test_who_keeps_everything_is_given_the_same_object() -> None:
+    # The coordinator then sees at a glance that there is nothing to write.
+    members: Members = {f"m{n}": ServerMember([A, B]) for n in range(10)}
+    first = UniformAssignor().assign(members, {A: 20, B: 25})
+    before = deepcopy(first)
+    members = follow({**members, "new": ServerMember([A, B])}, first)
+    second = UniformAssignor().assign(members, {A: 20, B: 25})
+    assert first == before, "what members have is never changed in place"
+    unchanged = [name for name in first if second[name] == first[name]]
+    assert 5 <= len(unchanged) < 10
+    assert all(second[name] is first[name] for name in unchanged)
+    # Nor where members take more than they had.
+    del members["m0"]
+    UniformAssignor().assign(members, {A: 21, B: 25})
+    assert first == before
+
+
+def test_numbers_in_any_collection_come_back_ascending() -> None:
+    members = {
+        "m1": ServerMember((A,), {A: {4, 0, 2}}),
+        "m2": ServerMember((A,), {A: (5, 3, 1)}),
+    }
+    target = UniformAssignor().assign(members, {A: 6})
+    assert target == {"m1": {A: [0, 2, 4]}, "m2": {A: [1, 3, 5]}}
+
+
+def test_the_second_member_takes_its_half_in_no_time() -> None:
+    # Sorted in one by one they took 25 seconds, in which a broker answers nobody.
+    members = {"m1": ServerMember((A,), {A: list(range(80_000))}), "m2": ServerMember((A,))}
+    began = time.process_time()
+    target = UniformAssignor().assign(members, {A: 80_000})
+    assert time.process_time() - began < 2
+    assert_target(members, {A: 80_000}, target)
+    assert [len(one[A]) for one in target.values()] == [40_000, 40_000]
+
+
+def test_a_topic_without_partitions_ends_nothing() -> None:
+    members: Members = {"m1": ServerMember((A, B, C)), "m2": ServerMember((A, B, C))}
+    target = UniformAssignor().assign(members, {A: 1, B: 0, C: 3})
+    assert_target(members, {A: 1, B: 0, C: 3}, target)
+
+
 def test_a_topic_that_is_not_known_is_refused() -> None:
     for make in SERVER_ASSIGNORS.values():
         with pytest.raises(InvalidAssignmentError, match=C.hex()):
@@ -128,6 +172,33 @@ def test_uniform_is_even_when_all_want_the_same(members: Members, count: int) ->
     target = UniformAssignor().assign(alike, {A: count})
     loads = [sum(map(len, one.values())) for one in target.values()]
     assert max(loads) - min(loads) <= 1
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=2, max_size=6),
+    st.integers(0, 40),
+    st.integers(0, 3),
+)
+def test_members_that_want_the_same_come_and_go(
+    groups: list[set[str]], count: int, growth: int
+) -> None:
+    target: dict[str, Target] = {}
+    for step, present in enumerate(groups):
+        counts = {A: count + step * growth, B: 17, C: 0}
+        members = {name: ServerMember((A, B, C), target.get(name, {})) for name in present}
+        before = deepcopy(target)
+        after = UniformAssignor().assign(members, counts)
+        assert target == before, "what members have is never changed in place"
+        assert_target(members, counts, after)
+        loads = [sum(map(len, one.values())) for one in after.values()]
+        assert max(loads) - min(loads) <= 1
+        for name in present:
+            had, has = (
+                {(topic, number) for topic in one for number in one[topic]}
+                for one in (before.get(name, {}), after[name])
+            )
+            assert had <= has or has <= had, "nobody gives something up and takes something else"
+        target = after
 
 
 def random_history(seed: int) -> tuple[dict[str, Any], Random]:

@@ -343,6 +343,13 @@ PLANTED = (
         "tests/group/test_found_in_consumer_groups.py -k running_callback",
     ),
     PlantedBug(
+        "a target that stays is written again",
+        G + "target_assignment.py",
+        "        if before is not mine and before != mine:\n",
+        "        if before is not mine:\n",
+        f"{BEAT} -k stays_is_not_written",
+    ),
+    PlantedBug(
         "who gives something up is not released from it",
         G + "consumer_group.py",
         "            self._count_stable(old.current, -1)\n            self._release(old.current)\n",

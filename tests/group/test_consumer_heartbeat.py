@@ -166,6 +166,16 @@ def test_the_first_member_gets_everything_in_one_batch(shell: ConsumerShell) -> 
     assert shell.consumer_group().state is ConsumerGroupState.STABLE
 
 
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_a_target_that_stays_is_not_written_again(shell: ConsumerShell, assignor: str) -> None:
+    shell.topic("small", 1)
+    shell.join("a", "small", server_assignor=assignor)
+    written = len(shell.records)
+    shell.join("b", "small", server_assignor=assignor)
+    targets = [each for each in shell.records[written:] if isinstance(each, TargetAssignment)]
+    assert targets == [TargetAssignment("g", "b", {})]
+
+
 def test_a_keepalive_writes_nothing_and_says_nothing(shell: ConsumerShell) -> None:
     shell.join("a", "t")
     written = len(shell.records)

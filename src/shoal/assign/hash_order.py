@@ -96,7 +96,9 @@ def id_order(topic_ids: Collection[bytes], *, copied: bool = False) -> list[byte
 def number_order(numbers: Collection[int]) -> list[int]:
     """Partition numbers in the order a ``HashSet<Integer>`` walks them."""
     mask = _capacity(len(numbers)) - 1
-    return sorted(numbers, key=lambda number: _spread(number) & mask)
+    if max(numbers, default=0) <= min(mask, 0xFFFF):
+        return sorted(numbers)  # each has a bucket of its own, whose number is the same
+    return sorted(numbers, key=lambda number: (number ^ number >> 16) & mask)
 
 
 def id_key(topic_id: bytes) -> tuple[int, int]:

@@ -10,7 +10,7 @@ differ, see ``uniform``. Results equal those of Kafka 4.3, order of members and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -26,6 +26,8 @@ from shoal.errors import InvalidAssignmentError
 TopicId: TypeAlias = bytes
 Target: TypeAlias = dict[TopicId, list[int]]
 """Topic id → partition numbers, ascending."""
+_Piece: TypeAlias = tuple[TopicId, list[int], bool]
+"""Partitions of a topic in the order in which they go to others, and whether that is ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class ServerMember:
 
     topics: Collection[TopicId]
     assigned: Mapping[TopicId, Collection[int]] = field(default_factory=dict)
-    """The member's part of the current target assignment."""
+    """The member's part of the current target. No partition is in two members' parts, and lists
+    are ascending."""
     instance_id: str | None = None
     subscription: Hashable = None
     """What it asked for, of which ``topics`` is what exists; ``None``: just that. Kafka takes
@@ -50,7 +53,10 @@ class TargetAssignor(Protocol):
     def assign(
         self, members: Mapping[str, ServerMember], counts: Mapping[TopicId, int]
     ) -> dict[str, Target]:
-        """The new target of every member; ``counts`` holds every topic subscribed to."""
+        """The new target of every member; ``counts`` holds every topic subscribed to.
+
+        Who keeps what it has may be given the very object: nobody may change it in place.
+        """
         ...
 
 
@@ -127,76 +133,112 @@ def _alike(members: Mapping[str, ServerMember], counts: Mapping[TopicId, int]) -
     order = put_order(list(members))
     # Entered by id: a caller's set has no order that would be the same in the next process.
     wanted = id_order(sorted(members[order[0]].topics, key=id_key))
-    owned: dict[TopicId, list[int]] = {}
-    for member in members.values():
-        for topic, numbers in member.assigned.items():
-            owned.setdefault(topic, []).extend(numbers)
-    free = [
-        (topic, _left(counts[topic], owned.get(topic))) for topic in id_order(wanted, copied=True)
-    ]
-    still_wanted = set(wanted)
-    low, extra = divmod(sum(counts[topic] for topic in wanted), len(members))
+    still_wanted = frozenset(wanted)
+    total = sum(counts[topic] for topic in wanted)
+    low, extra = divmod(total, len(order))
+    quota = low + (extra > 0)
     target: dict[str, Target] = {}
-    room: dict[str, int] = {}
+    given_up: list[_Piece] = []
+    rooms: dict[str, int] = {}
+    held = 0  # by anybody, of what is wanted: all of it, if nothing is free
+    # For each of thousands of members, most of which keep what they have: the same object.
     for place, member_id in enumerate(order):
-        quota = low + (extra > 0)
-        kept, given_up = _keep(members[member_id], still_wanted, quota)
-        target[member_id] = kept
-        free += given_up
-        room[member_id] = quota - sum(map(len, kept.values()))
-        takes_extra = extra > 0
-        # Who lacks something leaves the extra partition to others, as long as there are enough.
-        if takes_extra and room[member_id] > 0 and len(order) - place > extra:
-            room[member_id] -= 1
-            takes_extra = False
-        extra -= takes_extra
-    _hand_out(free, room, target)
+        assigned = members[member_id].assigned
+        size = 0
+        for topic, numbers in assigned.items():
+            size += len(numbers)
+            if not numbers or topic not in still_wanted or type(numbers) is not list:
+                size = total + 1  # it cannot stay as it is
+                break
+        if size <= quota and type(assigned) is dict:
+            target[member_id] = assigned
+        else:
+            target[member_id], too_much = _keep(assigned, still_wanted, quota)
+            size = sum(map(len, target[member_id].values()))
+            held += sum(len(numbers) for _, numbers, _ in too_much)
+            given_up += too_much
+        held += size
+        lacking = quota - size
+        if extra:
+            # Who lacks something leaves the extra partition to others, as long as there are enough.
+            if lacking and len(order) - place > extra:
+                lacking -= 1
+            else:
+                extra -= 1
+                quota = low + (extra > 0)
+        if lacking:
+            rooms[member_id] = lacking
+    if rooms:
+        free = _nobodys(members, counts, id_order(wanted, copied=True)) if held < total else []
+        _hand_out(free + given_up, rooms, target)
     return target
 
 
-def _left(count: int, owned: Collection[int] | None) -> Sequence[int]:
-    """The partitions of a topic that nobody has, ascending."""
-    return range(count) if not owned else sorted(set(range(count)).difference(owned))
+def _nobodys(
+    members: Mapping[str, ServerMember], counts: Mapping[TopicId, int], topics: Sequence[TopicId]
+) -> list[_Piece]:
+    """The partitions of each topic that nobody has."""
+    owned: dict[TopicId, list[Collection[int]]] = {}
+    for assigned in filter(None, [member.assigned for member in members.values()]):
+        for topic, numbers in assigned.items():
+            owned.setdefault(topic, []).append(numbers)
+    # A number is one object, however many topics have it.
+    longest = list(range(max(counts[topic] for topic in topics)))
+    free = []
+    for topic in topics:
+        count, pieces = counts[topic], owned.get(topic, ())
+        every = longest if count == len(longest) else longest[:count]
+        if sum(map(len, pieces)) < count:
+            left = sorted(set(every).difference(*pieces)) if pieces else every
+            free.append((topic, left, True))
+    return free
 
 
-def _hand_out(
-    free: Sequence[tuple[TopicId, Sequence[int]]],
-    room: Mapping[str, int],
-    target: Mapping[str, Target],
-) -> None:
+def _hand_out(free: Iterable[_Piece], rooms: Mapping[str, int], target: dict[str, Target]) -> None:
     """One after the other takes what it has room for, from the front."""
     pieces = iter(free)
-    topic, start = b"", 0
-    numbers: Sequence[int] = ()
-    for member_id, lacking in room.items():
-        mine = target[member_id]
-        while lacking > 0:
-            piece = numbers[start : start + lacking]
-            if not piece:
+    topic, start, size, is_ascending = b"", 0, 0, True
+    numbers: list[int] = []
+    for member_id, lacking in rooms.items():
+        kept = target[member_id]
+        end = start + lacking
+        if end <= size and is_ascending and not kept:
+            # As nearly everybody does in a new group.
+            target[member_id] = {topic: numbers[start:end]}
+            start = end
+            continue
+        taken: Target = {}
+        while lacking:
+            if start == size:
                 following = next(pieces, None)
                 if following is None:
-                    return
-                (topic, numbers), start = following, 0
-                continue
-            lacking -= len(piece)
+                    break
+                (topic, numbers, is_ascending), start = following, 0
+                size = len(numbers)
+            piece = numbers[start : start + lacking]
             start += len(piece)
-            mine[topic] = sorted({*mine[topic], *piece}) if topic in mine else list(piece)
+            lacking -= len(piece)
+            taken.setdefault(topic, []).extend(piece)
+        # Sorted only now: a member may take thousands of pieces.
+        for each, more in taken.items():
+            taken[each] = sorted({*kept.get(each, ()), *more})
+        target[member_id] = kept | taken
 
 
 def _keep(
-    member: ServerMember, wanted: Collection[TopicId], quota: int
-) -> tuple[Target, list[tuple[TopicId, Sequence[int]]]]:
+    assigned: Mapping[TopicId, Collection[int]], wanted: Collection[TopicId], quota: int
+) -> tuple[Target, list[_Piece]]:
     """What a member keeps of its target, and what it gives up of topics it still wants."""
     kept: Target = {}
-    given_up: list[tuple[TopicId, Sequence[int]]] = []
-    for topic in id_order(sorted(member.assigned, key=id_key)) if member.assigned else ():
+    given_up: list[_Piece] = []
+    for topic in id_order(sorted(assigned, key=id_key)):
         if topic not in wanted:
             continue
-        numbers = sorted(member.assigned[topic])
+        numbers = sorted(assigned[topic])
         if len(numbers) > quota:
             # Only now it matters which of them come first.
             numbers = number_order(numbers)
-            given_up += [(topic, [number]) for number in numbers[quota:]]
+            given_up.append((topic, numbers[quota:], False))
             numbers = sorted(numbers[:quota])
         quota -= len(numbers)
         if numbers:

@@ -98,8 +98,9 @@ def _written(
     """The records of a new target."""
     group_id = group.group_id
     for member_id in members:
-        mine = target.get(member_id, NO_TARGET)
-        if group.targets.get(member_id) != mine:
+        mine, before = target.get(member_id, NO_TARGET), group.targets.get(member_id)
+        # Most members keep theirs, which is then the same object.
+        if before is not mine and before != mine:
             yield TargetAssignment(group_id, member_id, mine)
     yield TargetEpoch(group_id, epoch, draft.now_ms)
     cause = f"{assignor} assigned {partition_count} partitions to {len(members)} members"
@@ -213,21 +214,21 @@ def _spec(
     """The members as they will be, and the topics they subscribe to."""
     image: dict[TopicId, ImageTopic] = {}
     # Members of a group mostly subscribe to the same.
-    known: dict[tuple[frozenset[str], str], tuple[TopicId, ...]] = {}
+    known: dict[Hashable, tuple[Hashable, tuple[TopicId, ...]]] = {}
     members: dict[str, ServerMember] = {}
     for member, place in _members(group, new):
         metadata = member.metadata
-        subscription = (metadata.topics, metadata.regex)
-        topics = known.get(subscription)
-        if topics is None:
+        # The same object for all that ask for the same: an assignor compares thousands of them.
+        subscription, topics = known.get((metadata.topics, metadata.regex), (None, ()))
+        if subscription is None:
+            subscription = (metadata.topics, metadata.regex)
             found = map(draft.image.topic, subscribed_names(metadata, group.resolved))
             existing = [topic for topic in found if topic is not None]
             image.update((topic.topic_id, topic) for topic in existing)
-            topics = known[subscription] = tuple(topic.topic_id for topic in existing)
+            topics = tuple(topic.topic_id for topic in existing)
+            known[subscription] = subscription, topics
         # Whoever sends names and an expression is like nobody else.
-        like: Hashable = subscription
-        if metadata.regex and metadata.topics:
-            like = member.member_id
+        like = member.member_id if metadata.regex and metadata.topics else subscription
         members[member.member_id] = ServerMember(
             topics, group.target_of(place), metadata.instance_id, like
         )
