@@ -3,7 +3,8 @@ partitions, everybody subscribed to everything.
 
 Goal: at least as fast as Kafka's, warm, in the same run. Both compute the same target: the
 benchmark fails if a checksum differs. CPU of the one thread that assigns; Java's compiler and
-garbage collector have threads of their own, which are not counted.
+garbage collector have threads of their own, which are not counted. Python's collector runs in that
+thread, and is set as in a broker's process.
 
     python -m benchmarks assign_server
 """
@@ -23,6 +24,7 @@ from tests.peers.jars import KAFKA_VERSION
 from benchmarks.assign_cases import member_ids, started_oracle
 from benchmarks.measuring import Report, Row, json_argument
 from shoal.assign.server import ServerMember, Target, UniformAssignor
+from shoal.broker.process import COLLECTED_AFTER
 
 MEMBERS, PARTITIONS = 5_000, 250_000
 TOPICS = (10, 100)
@@ -83,6 +85,7 @@ def java(oracle: Oracle, topics: int, *, joins: bool) -> tuple[float, int]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     report = Report("assign_server", ("numpy",))
+    gc.set_threshold(*COLLECTED_AFTER)
     oracle = started_oracle("2g")
     for topics in TOPICS:
         for joins in (False, True):

@@ -29,6 +29,9 @@ logger = logging.getLogger("shoal.broker")
 _FILES_MAX: Final = 1 << 20
 _FILES_OF_LOGS: Final = 256
 
+# Requests leave no cycles behind, so the counts that start collections can be high.
+COLLECTED_AFTER: Final = (20_000, 20, 50)
+
 
 class JsonLines(logging.Formatter):
     """One JSON object per line: time, level, logger, message, and the traceback if any."""
@@ -119,8 +122,7 @@ async def _serve(config: BrokerConfig, *, json_output: bool, with_ui: bool) -> N
     # Everything so far lives as long as the process, so no collection needs to look at it again.
     gc.freeze()
     gc.enable()
-    # Requests leave no cycles behind, so the count that starts a collection can be high.
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(*COLLECTED_AFTER)
     _announce(broker, seconds=perf_counter() - began, json_output=json_output)
     dashboard = _dashboard(broker) if with_ui else None
     try:
