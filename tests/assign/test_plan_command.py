@@ -120,8 +120,15 @@ def test_a_bad_file_is_one_line_naming_the_field(tmp_path: Path) -> None:
     path = tmp_path / "group.yaml"
     path.write_text(DOCUMENT.replace("[c2]", "c2"))
     assert refused(str(path)) == f"{path}: change.leave: must be a list of names"
-    path.write_text("a: [")
-    assert refused(str(path)).startswith(f"{path} is not YAML: ")
+    for text, said in (
+        ("topics:\n  a: [", ", line 2: expected the node content"),
+        ("topics: 2026-13-45", ": month must be in 1..12"),
+        ("[" * 5_000, ": nested too deeply"),
+    ):
+        path.write_text(text)
+        told = refused(str(path))
+        assert told.startswith(f"{path} is not YAML{said}")
+        assert "<unicode string>" not in told
     (tmp_path / "group.json").write_text("{")
     assert "is not JSON" in refused(str(tmp_path / "group.json"))
 

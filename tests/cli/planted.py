@@ -20,6 +20,49 @@ LINES = f"{COMMANDS}::test_lines_go_in_and_come_out[ours]"
 NAMES = f"{OUTPUT}::test_a_name_is_shown_as_it_is_in_every_part_of_a_table"
 
 PLANTED = (
+    # One line that says what to do.
+    PlantedBug(
+        "a hint does not name the topic or group",
+        "cli/hints.py",
+        "name=_name_in(error.detail)",
+        "name=error.code.name",
+        "tests/cli/test_hints.py",
+    ),
+    PlantedBug(
+        "a topic that exists is said twice, without a command",
+        "cli/topic.py",
+        "if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:",
+        "if error.code is not ErrorCode.NONE:",
+        "tests/cli/test_hints.py",
+    ),
+    PlantedBug(
+        "a host without an address is left to the client's log",
+        "cli/connecting.py",
+        "                unknown.append(host)\n                continue\n",
+        "                return\n",
+        f"{COMMANDS}::test_a_host_without_an_address_is_named_in_words_of_the_command",
+    ),
+    PlantedBug(
+        "a mistake in YAML is told without its line",
+        "cli/connecting.py",
+        'line = f", line {mark.line + 1}" if mark else ""',
+        'line = ""',
+        f"{PLAN}::test_a_bad_file_is_one_line_naming_the_field",
+    ),
+    PlantedBug(
+        "any file that ends in .log is dumped",
+        "cli/log.py",
+        "and not target.file[:-4].isdecimal()",
+        "and not target.file",
+        f"{LOG}::test_a_file_that_belongs_to_no_partition_is_not_called_ok",
+    ),
+    PlantedBug(
+        "a group that is not there is planned as one without members",
+        "fleet/live_group.py",
+        'if found.state == "Dead":',
+        'if found.state == "dead":',
+        "tests/cli/test_hints.py",
+    ),
     PlantedBug(
         "Ctrl-C is heard while a process has no owner",
         "cli/interrupts.py",

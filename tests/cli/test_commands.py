@@ -211,6 +211,22 @@ def test_a_cluster_that_is_not_there_is_named_before_and_after_the_wait(
     assert (shown.returncode, shown.stdout) == (1, "")
 
 
+def test_a_host_without_an_address_is_named_in_words_of_the_command(shoal: Run) -> None:
+    shown = shoal("topic", "list", "-b", "nowhere.invalid:9092", "--timeout", "1")
+    first, last = shown.stderr.splitlines()
+    assert first == (
+        "shoal: no address is known for nowhere.invalid; trying again "
+        "(name another broker with --bootstrap)"
+    )
+    assert last.startswith("shoal: ")
+    assert (shown.returncode, shown.stdout) == (1, "")
+
+
+def test_watching_a_group_that_is_not_there_says_so(shoal: Run) -> None:
+    shown = shoal("group", "watch", "nobody-yet", "--count", "1")
+    assert "Dead (there is no such group now), 0 members" in shown.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

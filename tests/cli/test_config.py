@@ -105,7 +105,7 @@ def test_settings_that_do_not_go_together_end_with_exit_code_1(tmp_path):
         ("s.json", "[" * 100_000, "is not JSON"),
         ("s.json", "[1]", "holds no settings"),
         ("s.toml", "a = ", "is not TOML"),
-        ("s.yaml", "a: [", "is not YAML"),
+        ("s.yaml", "a: [", "is not YAML, line 1: "),
         ("s.yaml", "just text", "holds no settings"),
         ("s.properties", "= x", "a line without a name"),
     ],

@@ -206,9 +206,11 @@ def test_what_is_no_log_is_said_in_one_line(tmp_path: Path, what: str) -> None:
 
 def test_a_file_that_belongs_to_no_partition_is_not_called_ok(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear broker")
-    result = shoal_log("verify", str(tmp_path / "letter.txt"))
-    assert isinstance(result.exception, StorageError), result.stdout
-    assert "is not a partition file" in str(result.exception)
+    (tmp_path / "serve.log").write_text("ready 127.0.0.1:9092")
+    for words in (("verify", "letter.txt"), ("dump", "serve.log")):
+        result = shoal_log(words[0], str(tmp_path / words[1]))
+        assert isinstance(result.exception, StorageError), result.stdout
+        assert "is not a partition file" in str(result.exception)
 
 
 # Dump

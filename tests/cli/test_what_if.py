@@ -167,7 +167,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_people_are_told_what_saves_most_and_what_blocks(recording: Path) -> None:
     done = what_if(None, str(recording), "--limit", "1")
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("of 3 groups 2 could stand still for less: ")
+    assert done.output.startswith("2 of 3 groups could stand still for less: ")
     assert "group.protocol=consumer" in done.output
     assert "1 more groups to change; --limit shows them" in done.output
     assert "custom assignor" in done.output
@@ -193,7 +193,7 @@ def test_files_hold_the_rows_and_the_pictures(recording: Path, tmp_path: Path) -
     assert blocked == {"custom assignor", ""}
     pictures = {p.name: p.read_text() for p in (tmp_path / "out").glob("*.svg")}
     assert sorted(pictures) == ["headline.svg", "scatter.svg", "worst.svg"]
-    assert "of 3 groups 2 could stand still for less" in pictures["headline.svg"]
+    assert "2 of 3 groups could stand still for less" in pictures["headline.svg"]
     assert "consumer: 2 groups better" in pictures["headline.svg"]
     assert "bills: " in pictures["scatter.svg"]
     assert "partition-seconds with consumer" in pictures["worst.svg"]
@@ -214,7 +214,7 @@ def test_an_empty_past_is_no_error(tmp_path: Path) -> None:
         (tmp_path / "history" / part).mkdir(parents=True)
     done = what_if(None, str(tmp_path / "history"), "--out", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("of 0 groups 0 could stand still for less")
+    assert done.stdout.startswith("0 of 0 groups could stand still for less")
     assert "no group has changes enough" in (tmp_path / "out" / "scatter.svg").read_text()
 
 

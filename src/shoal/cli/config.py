@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from shoal.cli.connecting import utf8_text
+from shoal.cli.connecting import utf8_text, yaml_document
 from shoal.cli.output import print_json, print_table, tell, warn
 from shoal.errors import ConfigError, counted
 
@@ -103,17 +103,6 @@ def _from_toml(text: str, path: Path) -> Any:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
-def _from_yaml(text: str, path: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{path} is not YAML: {type(error).__name__}") from None
-
-
 def _from_properties(text: str, path: Path) -> dict[str, str]:
     """Java's format: name=value, name: value or name value; comments; lines that go on."""
     found: dict[str, str] = {}
@@ -139,8 +128,8 @@ def _unescaped(text: str) -> str:
 _FORMATS: Final[dict[str, Callable[[str, Path], Any]]] = {
     ".json": _from_json,
     ".toml": _from_toml,
-    ".yaml": _from_yaml,
-    ".yml": _from_yaml,
+    ".yaml": yaml_document,
+    ".yml": yaml_document,
 }
 
 

@@ -108,18 +108,28 @@ class ClusterTarget:
         from shoal.client.config import ConnectionConfig
 
         servers = self.settings["bootstrap_servers"]
-        for address in ConnectionConfig(bootstrap_servers=servers).addresses():
+        unknown: list[str] = []
+        for host, port in ConnectionConfig(bootstrap_servers=servers).addresses():
             try:
-                socket.create_connection(address, timeout=1.0).close()
+                socket.create_connection((host, port), timeout=1.0).close()
             except ConnectionRefusedError:
+                continue
+            except socket.gaierror:
+                unknown.append(host)
                 continue
             except OSError:
                 return  # the client knows better what to say
             return
-        warn(
-            f"shoal: nothing is listening on {servers}; trying again "
-            "(start a broker with: shoal serve; name another with --bootstrap)"
-        )
+        if unknown:
+            warn(
+                f"shoal: no address is known for {', '.join(unknown)}; trying again "
+                "(name another broker with --bootstrap)"
+            )
+        else:
+            warn(
+                f"shoal: nothing is listening on {servers}; trying again "
+                "(start a broker with: shoal serve; name another with --bootstrap)"
+            )
         if not logging.getLogger().handlers:  # else --verbose shows what the client says too
             logging.getLogger("shoal.client.broker_links").setLevel(logging.ERROR)
 
@@ -247,6 +257,23 @@ def utf8_text(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (at byte {error.start})") from None
+
+
+def yaml_document(text: str, name: str | Path) -> Any:
+    """What a YAML document of the user's holds; what is wrong with it is told with its line."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{name} is not YAML{line}: {' '.join(problem.split())}") from None
+    except ValueError as error:  # such as a date that the calendar does not have
+        raise ConfigError(f"{name} is not YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{name} is not YAML: nested too deeply") from None
 
 
 def profiles_file() -> Path:

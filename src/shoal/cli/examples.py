@@ -18,7 +18,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("shoal demo -o /tmp/demo", "with the picture in a directory of your choice"),
     ),
     "serve": (
-        ("shoal serve", "a broker on localhost:9092 with its data in ./data"),
+        ("shoal serve", "a broker on localhost:9092 with its data in ./shoal-data"),
         ("shoal serve --listen 127.0.0.1:0 --data-dir /tmp/data", "on a free port"),
     ),
     "cluster": (

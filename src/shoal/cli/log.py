@@ -81,6 +81,12 @@ def dump(
     if end is not None and end <= start:
         raise ConfigError(f"--to {end} must be greater than --from {start}")
     target = inspection.look_at(path)
+    if (
+        target.file is not None
+        and target.file.endswith(".log")
+        and not target.file[:-4].isdecimal()
+    ):
+        raise _foreign(path)
     choice = dumping.Choice(start, end, skip_corrupt)
     rows: Iterable[dict[str, Any]]
     if target.file is not None and not target.file.endswith(".log"):
@@ -203,6 +209,12 @@ def _story(row: dict[str, Any]) -> dict[str, Any]:
     return shown | {"time": moment(row["timestamp_ms"]), "group": group, "what": what}
 
 
+def _foreign(path: Path) -> StorageError:
+    return StorageError(
+        f"{path} is not a partition file; give a data directory, a partition's, or one of its files"
+    )
+
+
 @app.command("verify")
 def verify(
     path: Path,
@@ -219,10 +231,7 @@ def verify(
         for verdict in inspection.verify(target):
             advance(1)
             if target.file is not None and verdict.detail == inspection.FOREIGN:
-                raise StorageError(
-                    f"{path} is not a partition file; give a data directory, a partition's, or "
-                    "one of its files"
-                )
+                raise _foreign(path)
             worst = max(worst, verdict.status, key=_WORST_LAST.index)
             if quiet and verdict.status is Status.OK:
                 continue

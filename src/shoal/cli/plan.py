@@ -34,7 +34,7 @@ from shoal.assign.plan import (
 from shoal.assign.plan_document import EXAMPLES, DocumentError, read
 from shoal.assign.plan_picture import LEGEND, as_json, columns, matrix_lines, picture
 from shoal.cli import completion
-from shoal.cli.connecting import ClusterTarget, for_cluster, utf8_text
+from shoal.cli.connecting import ClusterTarget, for_cluster, utf8_text, yaml_document
 from shoal.cli.output import print_json, print_table, tell
 from shoal.cli.why import EXIT_PROBLEM, show_findings
 from shoal.errors import ConfigError, counted
@@ -222,12 +222,8 @@ def _parsed(file: Path) -> object:
             return json.loads(text)
         except ValueError as error:
             raise ConfigError(f"{_named(file)} is not JSON: {error}") from error
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{_named(file)} is not YAML: {' '.join(str(error).split())}") from error
+    document: object = yaml_document(text, _named(file))
+    return document
 
 
 def _member_called(group: PlannedGroup, given: str) -> str:

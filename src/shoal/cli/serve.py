@@ -23,7 +23,7 @@ _TYPES: Final[dict[str, Any]] = {
 def serve(**options: Any) -> None:
     """Run a broker: one process, one node, no replication.
 
-    Prints ``ready HOST:PORT`` when clients can connect. SIGTERM and Ctrl-C stop it cleanly,
+    Prints "ready HOST:PORT" when clients can connect. SIGTERM and Ctrl-C stop it cleanly,
     SIGHUP reads certificates again, SIGUSR1 prints its counters.
     """
     flags.serve(options)

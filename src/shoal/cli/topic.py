@@ -10,7 +10,7 @@ import typer
 from shoal.cli import completion
 from shoal.cli.connecting import ClusterTarget, for_cluster
 from shoal.cli.output import confirm_or_stop, print_json, print_table, say
-from shoal.errors import ConfigError, counted
+from shoal.errors import BrokerError, ConfigError, ErrorCode, counted
 from shoal.types import TopicPartition
 
 app = typer.Typer(
@@ -73,12 +73,19 @@ def create(
 ) -> None:
     """Create a topic."""
     with target.admin() as admin:
-        admin.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs=_pairs(config),
-        )
+        try:
+            admin.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=_pairs(config),
+            )
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            raise ConfigError(
+                f"topic {name!r} exists already; `shoal topic describe {name}` shows it"
+            ) from None
         count = len(admin.describe_topics(name)[name].partitions)
     text = f"created {name} with {counted(count, 'partition')}"
     say(text, {"topic": name, "partitions": count}, as_json=as_json)

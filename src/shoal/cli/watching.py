@@ -46,22 +46,25 @@ def watch_group(
                     (one.name, one.host, len(one.partitions), now.lag_of(one))
                     for one in sorted(now.members.values(), key=lambda one: one.name)
                 ],
-                title=f"{group_id}: {now.state}, {counted(len(now.members), 'member')}, "
-                f"{counted(now.lag, 'record')} behind",
+                title=f"{group_id}: {_state(now)}, {counted(now.lag, 'record')} behind",
                 lines=map(_line, events),
             )
 
 
 def _print_events(events: list[GroupChange], now: Snapshot, *, as_json: bool, first: bool) -> None:
     if first:
-        events = [
-            GroupChange(now.at_s, "state", f"{now.state}, {counted(len(now.members), 'member')}")
-        ]
+        events = [GroupChange(now.at_s, "state", _state(now))]
     for event in events:
         if as_json:
             print_json({**asdict(event), "lag": now.lag, "members": len(now.members)})
         else:
             tell(_line(event))
+
+
+def _state(now: Snapshot) -> str:
+    # Kafka's word for a group that was never there as well as for one that was deleted.
+    state = "Dead (there is no such group now)" if now.state == "Dead" else now.state
+    return f"{state}, {counted(len(now.members), 'member')}"
 
 
 def _line(event: GroupChange) -> str:

@@ -18,6 +18,8 @@ def live_group(admin: Admin, group_id: str, watch_s: float = 0.0) -> PlannedGrou
     """A group as it is now: members, what they read, how far they are behind, and how fast what
     they read grows, measured for ``watch_s`` seconds."""
     found = admin.describe_group(group_id)
+    if found.state == "Dead":
+        raise ConfigError(f"there is no group {group_id!r}; `shoal group list` shows them")
     if not found.members:
         raise ConfigError(f"group {group_id!r} has no members now; describe it in a file instead")
     names = member_names(

@@ -15,6 +15,7 @@ from math import ceil, floor, log10
 from typing import Final
 
 from shoal.drawing import FAINT, INK, Canvas
+from shoal.errors import counted
 from shoal.fleet.rehearse import (
     BETTER,
     BLOCKED,
@@ -76,7 +77,7 @@ def headline(found: FleetOutlook) -> Canvas:
 def headline_text(found: FleetOutlook) -> str:
     """The whole fleet in one line, each group under what is best for it."""
     return (
-        f"of {found.groups:,} groups {len(found.advice):,} could stand still for less: "
+        f"{len(found.advice):,} of {counted(found.groups, 'group')} could stand still for less: "
         f"{found.saves:,.0f} partition-seconds saved"
     )
 
