@@ -88,7 +88,7 @@ def test_an_unknown_code_is_named_in_the_exception() -> None:
 
 def test_every_code_kafka_python_knows_is_in_the_table() -> None:
     codes = {
-        cls.errno
+        getattr(cls, "errno", None)
         for cls in vars(kafka.errors).values()
         if isinstance(cls, type) and issubclass(cls, kafka.errors.BrokerResponseError)
     }
@@ -166,6 +166,7 @@ def test_every_error_travels_between_processes_and_stays_what_it_is(
 
 def test_an_error_of_the_system_travels_with_its_number() -> None:
     back = _there_and_back(shoal.errors.ConnectionFailedError(111, "refused"))
+    assert isinstance(back, OSError)
     assert (back.errno, back.strerror) == (111, "refused")
 
 

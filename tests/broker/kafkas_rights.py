@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from shoal.broker.authorizer import Operation as Op
-from shoal.broker.authorizer import ResourceType as Kind
+from shoal.access.resources import Operation as Op
+from shoal.access.resources import ResourceType as Kind
 from shoal.wire.apis.registry import ApiKey
 
 CONFIG_TOPIC, CONFIG_BROKER, CONFIG_GROUP = 2, 4, 32

@@ -16,11 +16,11 @@ from shoal.errors import BrokerError
 from shoal.testing import Broker
 
 
-def lines(path) -> list[dict[str, object]]:
+def lines(path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def told_of(directory) -> list[dict[str, object]]:
+def told_of(directory) -> list[dict[str, Any]]:
     """What was deleted, by the audit log of a broker that has stopped."""
     return [one for one in lines(directory / "audit.log") if str(one["event"]).endswith("deleted")]
 

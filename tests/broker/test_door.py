@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shoal.access.resources import CLUSTER_NAME
+from shoal.access.resources import Operation as Op
+from shoal.access.resources import ResourceType as Kind
 from shoal.broker.authorizer import AllowAll
-from shoal.broker.authorizer import Operation as Op
-from shoal.broker.authorizer import ResourceType as Kind
 from shoal.broker.broker import Broker as LiveBroker
 from shoal.broker.door import REFUSALS, Form
 from shoal.broker.handlers import SERVED

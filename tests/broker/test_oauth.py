@@ -191,7 +191,11 @@ def test_a_url_is_asked_again_in_time_and_its_failure_keeps_the_keys():
                 time.sleep(0.01)
             assert is_in(broker, KEY.token())
             provider.keys, provider.fails = [shared_key("ES256", "two")], False
-            while broker.on_loop(lambda live: live.oauth.source.keys.knows("one")):
+            oauth = broker.on_loop(lambda live: live.oauth)
+            assert oauth is not None
+            source = oauth.source
+            assert source is not None
+            while broker.on_loop(lambda _: source.keys.knows("one")):
                 time.sleep(0.01)
             with RawClient(broker.port) as client:
                 assert log_in(client, KEY.token()).auth_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from importlib import import_module
 from inspect import iscoroutinefunction, isgeneratorfunction
+from typing import Any
 
 import pytest
 
@@ -309,6 +310,7 @@ def test_a_request_waits_for_the_one_before_it_on_its_connection(raw):
         allow_auto_topic_creation=False,
     )
     gone = DeleteTopicsRequest(topic_names=["awaited"], timeout_ms=1000)
+    asked: list[tuple[Any, int]]
     asked = [(CreateTopicsRequest(topics=[topic]), 7), (wanted, 12), (gone, 4), (wanted, 12)]
     frames = [
         b"".join(encode_request(request.API_KEY, version, 1, "raw", request))

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from shoal.broker.broker import Broker as LiveBroker
 from shoal.broker.config import BrokerConfig, BrokerLimits, Listener
+from shoal.broker.sasl import SaslSession
 from shoal.broker.scram import make_credential
 from shoal.errors import ConfigError, ErrorCode
 from shoal.testing.broker import Broker
@@ -281,9 +283,17 @@ class Certificates:
 
 
 class TlsClient(RawClient):
+    sock: ssl.SSLSocket
+
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         super().__init__(port)
         self.sock = context.wrap_socket(self.sock, server_hostname="localhost")
+
+
+def principals(live: LiveBroker) -> list[str]:
+    """Who is connected, by the sessions of all connections."""
+    sessions = [one.session for one in live.server.connections]
+    return [str(one.principal) for one in sessions if isinstance(one, SaslSession)]
 
 
 @pytest.fixture
@@ -422,9 +432,7 @@ def test_a_client_certificate_gives_the_name(certificates):
         made.configure_cert(context)
         with TlsClient(broker.port, context) as client:
             assert client.ask(ALL).brokers
-            names = broker.on_loop(
-                lambda live: [c.session.principal for c in live.server.connections]
-            )
+            names = broker.on_loop(principals)
             assert len(names) == 1
             assert names[0].startswith("User:CN=reports")
 
@@ -454,9 +462,7 @@ def test_a_name_in_a_certificate_cannot_pass_for_several(certificates):
     certificates.authority.issue_cert("reports.example", common_name=name).configure_cert(context)
     with Broker(listeners=(listener,)) as broker, TlsClient(broker.port, context) as client:
         assert client.ask(ALL).brokers
-        (principal,) = broker.on_loop(
-            lambda live: [c.session.principal for c in live.server.connections]
-        )
+        (principal,) = broker.on_loop(principals)
     assert principal.startswith(r"User:CN=reports\,OU\=admins,")
 
 
@@ -507,9 +513,7 @@ def test_rules_make_a_name_of_a_certificate_and_without_one_nobody_is_let_in(cer
     with Broker(listeners=(listener,)) as broker:
         with TlsClient(broker.port, context) as client:
             assert client.ask(ALL).brokers
-            (principal,) = broker.on_loop(
-                lambda live: [c.session.principal for c in live.server.connections]
-            )
+            (principal,) = broker.on_loop(principals)
         assert principal == "User:SVC-REPORTS"
         with TlsClient(broker.port, other) as client:
             client.send(ALL, 1)

@@ -231,7 +231,7 @@ def test_topics_are_created_and_deleted_with_pauses(raw, monkeypatch):
         taken.append(None)
         await pause(seconds)
 
-    monkeypatch.setattr(slices.asyncio, "sleep", counted)
+    monkeypatch.setattr(asyncio, "sleep", counted)
     names = [f"made-{n}" for n in range(30)]
     made = raw.ask(
         CreateTopicsRequest(

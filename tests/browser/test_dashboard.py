@@ -19,7 +19,8 @@ import pytest
 import trustme
 
 from shoal import Admin, Consumer, Producer
-from shoal.access.rules import Acl, Operation, ResourceType
+from shoal.access.resources import Operation, ResourceType
+from shoal.access.rules import Acl
 from shoal.broker.config import Listener
 from shoal.fleet.collector import ClusterCollector
 from shoal.testing.broker import Broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.group import in_ranges
+from shoal.cli.offsets_story import in_ranges
 from shoal.types import TopicPartition
 
 

@@ -24,6 +24,9 @@ class _Theirs:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded)
 
+    def _run(self):
+        raise NotImplementedError
+
     def _guarded(self):
         try:
             self._run()

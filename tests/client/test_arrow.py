@@ -217,7 +217,7 @@ def test_a_range_that_is_not_there_is_an_error_with_the_range_in_it(
 def test_a_reader_may_be_left_in_the_middle(producer, servers, topic):
     fill(producer, topic, 2000)
     with RangeReader(bootstrap_servers=servers) as reader:
-        parts = reader.read(
+        parts: Any = reader.read(
             {TopicPartition(topic, 0): (0, 2000)}, max_partition_fetch_bytes=1000, max_rows=10
         )
         assert 0 < next(parts).num_rows <= 10
@@ -450,7 +450,9 @@ def test_a_row_from_before_1970_is_refused_before_anything_is_sent(producer, adm
         sent(producer, topic, {"value": ["a", "b", "c"], "timestamp": times})
     producer.flush(10)
     tp = TopicPartition(topic, 0)
-    assert admin.list_offsets({tp: "latest"})[tp].offset == 0
+    found = admin.list_offsets({tp: "latest"})[tp]
+    assert found is not None
+    assert found.offset == 0
     assert sent(producer, topic, {"value": ["v"], "timestamp": times.slice(2)}) == [0]
 
 
@@ -517,7 +519,11 @@ def test_every_row_is_looked_at_before_anything_is_sent(servers, topic, codec, l
         with pytest.raises(error, match=said):
             producer.send_arrow(topic, _large_table(**last))
         producer.flush(30)
-        assert admin.list_offsets({tp: "latest"})[tp].offset == 0
+        before = admin.list_offsets({tp: "latest"})[tp]
+        assert before is not None
+        assert before.offset == 0
         for future in producer.send_arrow(topic, _large_table()):
             future.result(30)
-        assert admin.list_offsets({tp: "latest"})[tp].offset == ROWS
+        now = admin.list_offsets({tp: "latest"})[tp]
+        assert now is not None
+        assert now.offset == ROWS

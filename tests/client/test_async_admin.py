@@ -27,9 +27,13 @@ def test_topics_settings_offsets_and_groups(servers, group):
             assert len(described.partitions) == 2
             configs = await admin.describe_configs(topic=topic)
             assert configs["retention.ms"].value == "60000"
-            assert (await admin.list_offsets({tp: "latest"}))[tp].offset == 0
+            end = (await admin.list_offsets({tp: "latest"}))[tp]
+            assert end is not None
+            assert end.offset == 0
             await admin.alter_group_offsets(group, {tp: 0})
-            assert (await admin.group_offsets(group))[tp].offset == 0
+            committed = (await admin.group_offsets(group))[tp]
+            assert committed is not None
+            assert committed.offset == 0
             await admin.delete_groups(group)
             with pytest.raises(BrokerError) as refused:
                 await admin.create_topic(topic)

@@ -48,7 +48,9 @@ def test_subscribe_poll_commit_and_come_back(producer, topic, settings):
             assert [r.offset for r in await take(one, 3)] == [0, 1, 2]
             assert await one.position(tp) == 3
             await one.commit()
-            assert (await one.committed(tp))[tp].offset == 3
+            stored = (await one.committed(tp))[tp]
+            assert stored is not None
+            assert stored.offset == 3
             assert one.assignment() == {tp}
         async with AsyncConsumer(**settings) as two:
             await two.subscribe([topic])
@@ -221,7 +223,9 @@ def test_columns_seek_pause_and_questions(producer, topic, settings):
             assert await one.beginning_offsets([tp]) == {tp: 0}
             assert await one.end_offsets([tp]) == {tp: 6}
             assert await one.lag(tp) == 6
-            assert (await one.offsets_for_times({tp: 0}))[tp].offset == 0
+            first = (await one.offsets_for_times({tp: 0}))[tp]
+            assert first is not None
+            assert first.offset == 0
             assert len(await one.partitions_for(topic)) == 1
             assert topic in await one.list_topics()
             await one.seek_to_end(tp)

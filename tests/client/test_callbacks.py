@@ -7,6 +7,7 @@ listener's callbacks with what is owned at that moment, and what is committed by
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ class Owner(Diary):
 
     def __init__(self):
         super().__init__()
-        self.consumer = None
+        self.consumer: Any = None
         self.owned = []
 
     def _note(self, what, partitions):

@@ -91,6 +91,7 @@ def test_the_last_request_closes_the_session():
     session.next_request({})
     session.answered(9)
     request = session.final_request()
+    assert request is not None
     assert (request.session_id, request.epoch) == (9, -1)
 
 

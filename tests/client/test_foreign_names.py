@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import Any
 
 import pytest
 
@@ -206,7 +207,8 @@ def test_other_names_fail_as_they_always_do(clients):
     class Odd(Consumer):
         @property
         def broken(self):
-            return self.config.no_such_field
+            config: Any = self.config
+            return config.no_such_field
 
     with (
         Odd(bootstrap_servers=NOBODY) as odd,

@@ -280,7 +280,7 @@ def test_14208_a_sync_commit_that_was_woken_leaves_neither_its_turn_nor_its_answ
         await one.commit_async(at(7), told)
         await one.wakeups.interruptible(one.commit_sync(at(8), None))
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        names = [task.get_coro().__qualname__ for task in tasks]
+        names = [getattr(task.get_coro(), "__qualname__", "") for task in tasks]
         await one.close(30)
         return told, [name for name in names if "commit_" in name]
 

@@ -64,7 +64,7 @@ class KafkaPython(Librdkafka):
         self.owned = set()
         self.seen = []
         self._stop = threading.Event()
-        self._consumer = kafka.KafkaConsumer(
+        self._consumer: Any = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=servers,
             group_id=group,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ class Replica(ScriptedBroker):
 
     def __init__(self):
         super().__init__()
-        self.follower = None
+        self.follower: Any = None
+        self.leader: Any = None
         self.racks = []
 
     def _metadata(self, code):

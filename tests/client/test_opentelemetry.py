@@ -135,7 +135,9 @@ def test_a_record_is_one_trace_from_its_sender_to_who_works_on_it(broker, sdk):
     assert polled.parent is None
     assert [name for name, _ in record.headers] == ["mine", "traceparent"]
     trace_id, span_id = ids(sent)
-    assert record.headers[1][1].decode().startswith(f"00-{trace_id:032x}-{span_id:016x}-0")
+    parent = record.headers[1][1]
+    assert parent is not None
+    assert parent.decode().startswith(f"00-{trace_id:032x}-{span_id:016x}-0")
     assert dict(sent.attributes) == {
         words.SYSTEM: "kafka",
         words.OPERATION_NAME: "send",

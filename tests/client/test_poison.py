@@ -147,7 +147,9 @@ def test_a_member_of_a_group_commits_the_good_and_finds_the_bad_again(servers, p
                 poll_on(one)
     with Consumer(group_id=group, **settings(servers)) as one:
         tp = TopicPartition(topic, 0)
-        assert one.committed(tp)[tp].offset == 4
+        stored = one.committed(tp)[tp]
+        assert stored is not None
+        assert stored.offset == 4
 
 
 def test_a_loop_over_records_meets_it_too_and_goes_on_after_a_seek(servers, producer, topic):

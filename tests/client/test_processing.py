@@ -143,8 +143,8 @@ def test_a_record_that_failed_for_good_lies_in_the_dead_letter_topic_with_the_re
     first, second = take(one, 2)
     headers = dict(first.headers)
     assert (first.key, first.value, headers["mine"]) == (b"k", b"0", b"1")
-    told = {name: headers[f"shoal.{name}"].decode() for name in ("topic", "partition", "offset")}
-    assert told == {"topic": topic, "partition": "0", "offset": "0"}
+    told = {name: headers[f"shoal.{name}"] for name in ("topic", "partition", "offset")}
+    assert told == {"topic": topic.encode(), "partition": b"0", "offset": b"0"}
     assert headers["shoal.error"] == b"KeyError: 'zero'"
     assert headers["shoal.attempts"] == b"2"
     assert headers["shoal.group"] == group.encode()

@@ -660,10 +660,13 @@ class Leaderless(ScriptedBroker):
     def _metadata(self, code):
         answer = super()._metadata(code)
         (topic,) = answer.topics
-        for number in (1, 2):
-            topic.partitions.append(
+        topic.partitions = [
+            *topic.partitions,
+            *(
                 MetadataResponse.Partition(partition_index=number, leader_id=-1, leader_epoch=0)
-            )
+                for number in (1, 2)
+            ),
+        ]
         return answer
 
 

@@ -230,6 +230,7 @@ def test_columns_with_gaps_are_decoded_once():
     reading = Reading(log, 0)
     reading.fetch(10_000)
     taken = reading.reader.take_arrow(10_000)
+    assert taken is not None
     assert taken.num_rows == 100
     assert reading.state.position == log.end
     assert not reading.buffer.has_ready

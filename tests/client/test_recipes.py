@@ -133,6 +133,7 @@ def test_exactly_once_writes_every_result_once_through_crashes_and_aborts(
 def test_the_asyncio_service_stores_what_it_answered_and_ends_in_order(servers, topic, consumer):
     command = [sys.executable, str(EXAMPLES / "asyncio_service.py"), servers, topic, "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
         ready, port = service.stdout.readline().split()
         assert ready == "ready"
         with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as connection:

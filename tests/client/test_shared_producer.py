@@ -143,6 +143,7 @@ def test_two_threads_and_a_callback_may_close_at_once(broker):
 
 def test_a_callback_runs_on_the_producers_thread_however_fast_the_answer_is(broker):
     called = []
+    producer: Producer
 
     class Slow:
         """Asked for every record; told of a full batch, it waits until that is acknowledged."""

@@ -31,6 +31,7 @@ def test_a_killed_leader_loses_no_acknowledged_record_and_no_group(three_nodes):
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topic("survivor", partitions=3, replication_factor=3, timeout=60)
         leader = admin.describe_topics("survivor")["survivor"].partitions[0].leader
+    assert leader is not None
     acknowledged: list[Any] = []
     failed: list[Any] = []
     seen: list[Any] = []

@@ -131,7 +131,9 @@ def test_pending_offsets_keep_no_administrator_waiting(admin, servers, producer,
             lambda s: one.committed(tp, timeout=s), TimeoutError, "UNSTABLE_OFFSET_COMMIT"
         )
         producer.commit_transaction()
-        assert one.committed(tp)[tp].offset == 5
+        stored = one.committed(tp)[tp]
+        assert stored is not None
+        assert stored.offset == 5
 
 
 def test_the_transaction_that_holds_a_group_up_is_found(

@@ -304,7 +304,7 @@ def ends_as(call, reaction, code):
     if reaction in PASSES:
         call()
         return
-    kind: type[TransactionAbortableError | ProducerFencedError | TransactionFatalError]
+    kind: type[TransactionAbortableError | TransactionFatalError]
     kind = TransactionAbortableError
     if reaction is TransactionReaction.FENCED:
         kind = ProducerFencedError
@@ -312,6 +312,7 @@ def ends_as(call, reaction, code):
         kind = TransactionFatalError
     with pytest.raises(kind, match=code.name) as caught:
         call()
+    assert isinstance(caught.value, (TransactionAbortableError, TransactionFatalError))
     assert caught.value.code is code
     assert "\n" not in str(caught.value)
 

@@ -39,7 +39,9 @@ def broker(provider) -> Iterator[Broker]:
 
 
 def end_offset(broker: Broker) -> int:
-    return broker.on_loop(lambda live: live.partitions.opened("t", 0).log.end_offset)
+    partition = broker.on_loop(lambda live: live.partitions.opened("t", 0))
+    assert partition is not None
+    return broker.on_loop(lambda _: partition.log.end_offset)
 
 
 @pytest.mark.parametrize("how", ["callback", "oidc"])

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 from tests.differential.accepted import ACCEPTED, Accepted, accepted_by
+from tests.differential.findings import Report
 from tests.differential.page import page
-from tests.differential.runner import Report, compared
+from tests.differential.runner import compared
 from tests.peers.cache import PeerMissingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "differences.md"

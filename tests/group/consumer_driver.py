@@ -161,6 +161,11 @@ class ConsumerDriver:
         assert self.sent, "no heartbeat was sent"
         return self.sent.pop(0)
 
+    def take_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        request = self.take().request
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        return request
+
     def answer(
         self,
         epoch: int,

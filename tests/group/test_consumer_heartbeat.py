@@ -491,8 +491,8 @@ def test_an_assignor_that_fails_changes_nothing(result: Any, fault: str) -> None
 
 
 def test_an_assignor_that_fails_is_not_asked_at_every_heartbeat() -> None:
-    moody = Moody()
     asked = []
+    shell: ConsumerShell
 
     class Counting(Moody):
         def assign(self, members: Any, counts: Any) -> Any:
@@ -500,7 +500,6 @@ def test_an_assignor_that_fails_is_not_asked_at_every_heartbeat() -> None:
             raise RuntimeError
 
     shell = ConsumerShell(config(assignors=(Counting(),), assignment_interval_ms=1_000))
-    del moody
     shell.topic("t")
     shell.join("a", "t")
     for _ in range(20):

@@ -19,6 +19,7 @@ from shoal.group.member.member_interface import (
     Revoked,
 )
 from shoal.types import ConsumerGroupMetadata
+from shoal.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.group.consumer_driver import (
     INTERVAL_MS,
     POLL_MS,
@@ -577,7 +578,7 @@ def test_leaving_revokes_and_then_says_good_bye(instance_id: str | None, epoch: 
     driver.after(INTERVAL_MS)
     assert driver.answer(2).member_epoch == 2, "heartbeats go on"
     driver.done()
-    request = driver.take().request
+    request = driver.take_heartbeat()
     assert (request.member_epoch, request.instance_id) == (epoch, instance_id)
     assert (driver.member.state, driver.member.owned) == (S.UNSUBSCRIBED, ())
     assert not driver.member.is_subscribed
@@ -597,7 +598,7 @@ def test_who_leaves_while_joining_says_good_bye_to_a_coordinator_that_may_know_i
     driver.joining()
     driver.take()
     driver.perform(driver.member.close(driver.now))
-    assert driver.take().request.member_epoch == -1
+    assert driver.take_heartbeat().member_epoch == -1
 
 
 def test_who_never_joined_leaves_without_a_word() -> None:
@@ -645,7 +646,9 @@ def test_who_subscribes_again_joins_after_the_good_bye_was_answered() -> None:
     driver.perform(driver.member.unsubscribe(driver.now))
     driver.subscribe("t")
     driver.poll()
-    assert [send.request.member_epoch for send in driver.sent] == [-1]
+    (send,) = driver.sent
+    assert isinstance(send.request, ConsumerGroupHeartbeatRequest)
+    assert send.request.member_epoch == -1
     driver.answer(-1)
     assert driver.await_heartbeat().member_epoch == 0
 

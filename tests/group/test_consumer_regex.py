@@ -171,10 +171,10 @@ def test_a_restart_knows_what_was_resolved_and_resolves_what_was_not(shell: Cons
 
 
 def test_many_topics_are_compared_in_slices(shell: ConsumerShell) -> None:
+    like = shell.image.topic("b")
+    assert like is not None
     for number in range(3_000):
-        shell.image.put(
-            shell.image.topic("b")._replace(name=f"n{number}", topic_id=b"%16d" % number)
-        )  # type: ignore[union-attr]
+        shell.image.put(like._replace(name=f"n{number}", topic_id=b"%16d" % number))
     shell.join("m", subscribed_topic_regex="(n|a)*[0-9]*")
     shell.tick()
     assert resolved(shell, "(n|a)*[0-9]*") is None

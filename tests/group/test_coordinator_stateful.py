@@ -15,12 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shoal.errors import ErrorCode
-from shoal.group.coordinator.classic_group import (
-    ClassicGroup,
-    join_timer,
-    session_timer,
-    sync_timer,
-)
+from shoal.group.coordinator.classic_group import ClassicGroup
+from shoal.group.coordinator.classic_rebalance import join_timer, session_timer, sync_timer
 from shoal.group.coordinator.config import GroupConfig
 from shoal.group.coordinator.coordinator import Coordinator
 from shoal.group.coordinator.journal import GroupRecord, GroupTombstone

@@ -470,5 +470,6 @@ def test_a_new_segment_without_the_end_of_the_old_one_leaves_no_hole(torn_bytes:
     assert again.append(batch(b"4"), now_ms=NOW_MS).base_offset == 4
     assert again.sync() is None
     assert [record.value for record in read_records(again)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert isinstance(again.disk, SimDisk)
     last = open_directory(SimDisk.of(again.disk.crash().contents())).partitions[TP]
     assert [record.value for record in read_records(last)] == [b"0", b"1", b"2", b"3", b"4"]

@@ -26,7 +26,7 @@ from shoal.types import Record, TimestampType
 from tests.records.generate import Sample, needs_kernel, plain, samples, using
 from tests.records.test_corruption import damaged, mutations
 
-NATIVE = objects._native
+NATIVE: Any = objects._native
 pytestmark = [
     pytest.mark.skipif(NATIVE is None, reason="the extension was not built"),
     needs_kernel,

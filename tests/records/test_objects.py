@@ -96,7 +96,7 @@ def test_a_null_whose_length_is_written_in_two_bytes_is_still_null(kernel_name: 
 @needs_kernel
 def test_batches_which_change_under_our_hands_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray(plain(40))
-    real = objects.Layout
+    real: Any = vars(objects)["Layout"]
 
     def meddle() -> Any:
         data[data.index(b"\x02n")] = 0x7F  # a header's length is not what it was when measured

@@ -35,7 +35,7 @@ def final_state(
         assert time.monotonic() < deadline, "the log cannot be read to its end"
         for message in consumer.consume(1000, 1.0):
             assert message.error() is None, message.error()
-            value = message.value().replace(b".", b"-")
+            value = (message.value() or b"").replace(b".", b"-")
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None

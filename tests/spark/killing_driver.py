@@ -61,7 +61,7 @@ def source(
             from shoal.spark.writer import StreamWriter
 
             real_append = exactly_once.SinkDriver._append
-            real_end = exactly_once.end_transaction
+            real_end = vars(exactly_once)["end_transaction"]
             appended: list[str] = []
             ended: list[bool] = []
 
@@ -105,7 +105,7 @@ def source(
                         super().commit(messages, batchId)
                     finally:
                         exactly_once.SinkDriver._append = real_append  # type: ignore[method-assign]
-                        exactly_once.end_transaction = real_end
+                        hooked.end_transaction = real_end
                     kill("spark")
 
             return KillingWriter.create(self._given(schema), schema, overwrite=overwrite)

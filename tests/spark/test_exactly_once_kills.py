@@ -116,7 +116,7 @@ def query(made: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[Query]:
 
 
 def watch_ends(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = exactly_once.end_transaction
+    real = vars(exactly_once)["end_transaction"]
 
     async def watched(*arguments: Any, commit: bool) -> None:
         query.step()
@@ -264,7 +264,7 @@ def test_a_driver_of_an_older_producer_id_is_shut_out_too(
     """When its epochs are used up, a transactional id gets a new producer id."""
     old = SinkDriver(query.ledger, query.query_id)
     old._claim()
-    real = exactly_once.init_producer_id
+    real = vars(exactly_once)["init_producer_id"]
 
     async def another(cluster: Any, name: str, *more: Any) -> tuple[int, int]:
         return await real(cluster, f"{name}-other", *more)

@@ -150,8 +150,9 @@ def test_a_restart_keeps_everything(kill, tmp_path):
             wanted = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
             found = client.ask(OffsetFetchRequest(group_id="g", topics=[wanted]), 5)
             assert found.topics[0].partitions[0].committed_offset == 2
-        configs = broker.on_loop(lambda live: live.catalogue.get("t").configs)
-        assert configs == {"retention.ms": "123456789"}
+        topic = broker.on_loop(lambda live: live.catalogue.get("t"))
+        assert topic is not None
+        assert topic.configs == {"retention.ms": "123456789"}
 
 
 def test_a_duplicate_is_recognised_across_a_kill():

@@ -6,14 +6,15 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from shoal import Admin, Consumer, Producer
-from shoal.access.rules import Acl, Operation, ResourceType
+from shoal.access.resources import Operation, ResourceType
+from shoal.access.rules import Acl
 from shoal.broker.config import Listener
 from shoal.errors import ConfigError
 from shoal.testing.broker import Broker
@@ -63,7 +64,7 @@ def wait(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     return met
 
 
-def events(visitor: Visitor) -> Iterator[dict[str, Any]]:
+def events(visitor: Visitor) -> Generator[dict[str, Any]]:
     """What the stream of one browser tells."""
     connection = http.client.HTTPConnection("127.0.0.1", visitor.port, timeout=60)
     headers = {"Cookie": visitor.cookie, "Sec-Fetch-Site": "same-origin"}
@@ -421,6 +422,7 @@ def test_a_group_of_the_new_protocol_tells_epochs_topics_and_who_changed_over(
         "auto_commit_interval_ms": 2000,
     }
     stop = threading.Event()
+    visitor: Visitor
 
     def work(name: str) -> None:
         with Consumer(client_id=name, **settings) as consumer:

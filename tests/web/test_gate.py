@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def status(method: str, path: str, given: list[tuple[bytes, bytes]]) -> int:
     return 200 if denial is None else denial.status
 
 
-def name(route: object) -> str:
+def name(route: Any) -> str:
     return f"{route.method} {route.path}"
 
 

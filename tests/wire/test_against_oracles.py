@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -35,7 +37,7 @@ KAFKA_PYTHON_LACKS = {
     "GetTelemetrySubscriptions": 2,
     "PushTelemetry": 2,
 }
-KNOWN_TO_KAFKA_PYTHON = [
+KNOWN_TO_KAFKA_PYTHON: list[tuple[Any, int]] = [
     (kind, version)
     for kind, version in ALL_PAIRS
     if oracles.kafka_python_class(kind, version) is not None
@@ -76,7 +78,7 @@ def test_kafka_python_reads_and_writes_our_bytes(kind: type[Message], version: i
 
 @pytest.mark.parametrize(
     "kind",
-    sorted({kind for kind, _ in KNOWN_TO_KAFKA_PYTHON}, key=lambda kind: kind.__name__),
+    sorted({kind for kind, _ in KNOWN_TO_KAFKA_PYTHON}, key=attrgetter("__name__")),
     ids=lambda kind: kind.__name__,
 )
 def test_what_is_ignorable_and_its_default_are_those_of_kafka(kind: type[Message]):
