@@ -455,8 +455,8 @@ PLANTED = (
     PlantedBug(
         "a refusal does not say what to type",
         "cli/hints.py",
-        "if hint is None or",
-        "if hint is not None or",
+        "error.code not in HINTS or",
+        "error.code in HINTS or",
         "tests/cli/test_hints.py -k followed_by",
     ),
     PlantedBug(
