@@ -309,7 +309,9 @@ def test_there_is_no_such_rule(bad, why):
 def test_good_rules_and_filters_have_no_problem():
     assert acl_problem(rule()) == acl_problem(rule(resource=4, name="kafka-cluster")) == ""
     assert filter_problem(AclFilter()) == ""
-    for bad in ({"resource": 9}, {"pattern": 0}, {"operation": 15}, {"permission": 4}):
+    each: list[dict[str, Any]]
+    each = [{"resource": 9}, {"pattern": 0}, {"operation": 15}, {"permission": 4}]
+    for bad in each:
         assert "is not known" in filter_problem(AclFilter(**bad))
 
 

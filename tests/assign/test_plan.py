@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.assign import ClusterMetadata, GroupSubscription, RebalanceProtocol
@@ -186,6 +188,7 @@ def test_a_custom_assignor_can_be_planned_with() -> None:
 
 def test_changes_that_do_not_fit_are_refused() -> None:
     group = group_of(2, t=2)
+    change: Any
     for change, says in [
         (Leave(["c9"]), "'c9' cannot leave"),
         (Leave(["c0", "c1"]), "everybody leaves"),
@@ -206,7 +209,8 @@ def test_moves_counts_only_partitions_with_an_owner_before_and_another_after() -
 
 
 def test_the_spread_of_one_two_three() -> None:
-    assert spread([1, 2, 3]) == Load(1, 3, 2, pytest.approx(0.8165, abs=1e-4))
+    about: Any = pytest.approx(0.8165, abs=1e-4)
+    assert spread([1, 2, 3]) == Load(1, 3, 2, about)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -148,7 +149,10 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
 def test_a_live_group_is_planned() -> None:
     with Broker() as broker:
         broker.create_topic("orders", partitions=4)
-        settings = {"bootstrap_servers": broker.bootstrap_servers, "client_id": "reader"}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "client_id": "reader",
+        }
         with Consumer(**settings, group_id="g") as consumer:
             consumer.subscribe(["orders"])
             while not consumer.assignment():
@@ -172,7 +176,10 @@ def test_a_live_group_is_planned() -> None:
 def test_a_live_group_is_planned_by_its_lag_and_by_how_fast_its_topics_grow() -> None:
     with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         broker.create_topic("orders", partitions=4)
-        settings = {"bootstrap_servers": broker.bootstrap_servers, "client_id": "reader"}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "client_id": "reader",
+        }
         with Consumer(**settings, group_id="g") as consumer:
             consumer.subscribe(["orders"])
             while not consumer.assignment():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_after_a_change_the_old_answer_is_unknown_and_a_new_one_comes_at_once() 
         ({"size_bytes": 1 << 20, "codec": 4}, ErrorCode.NONE),
     ],
 )
-def test_a_push_must_be_readable_and_of_a_size(changes: dict[str, int], error: ErrorCode) -> None:
+def test_a_push_must_be_readable_and_of_a_size(changes: dict[str, Any], error: ErrorCode) -> None:
     found = telemetry(one={"metrics": "*"})
     key = found.get(CLIENT, 10_000).subscription_id
     assert offer(found, CLIENT, key, 10_001, **changes) is error

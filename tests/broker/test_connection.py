@@ -221,7 +221,7 @@ def test_a_file_that_was_cut_behind_our_back_ends_the_connection(tmp_path, size,
     async def scenario(fd: int) -> None:
         piece = Range(fd, 0, size)
         head, tail = struct.pack(">i", size + 4), b"tail"
-        whole = [piece] if parts == 1 else [head, piece, tail]
+        whole: list[Any] = [piece] if parts == 1 else [head, piece, tail]
         async with Echo(lambda exchange, _: exchange.send(whole)) as echo:
             reader, writer = await echo.connect()
             writer.write(framed(b"fetch"))

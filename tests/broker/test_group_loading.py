@@ -62,7 +62,7 @@ def test_a_damaged_batch_costs_what_was_in_it_alone(caplog):
     damaged = bytearray(batch(commit(2), 5))
     damaged[-1] ^= 1
     assert replayed(batch(commit(1), 4) + damaged, 6) == [(commit(1), 4)]
-    assert replayed(damaged + batch(commit(3), 6), 7) == [(commit(3), 6)]
+    assert replayed(bytes(damaged) + batch(commit(3), 6), 7) == [(commit(3), 6)]
     assert "is lost: corrupt data" in caplog.text
 
 

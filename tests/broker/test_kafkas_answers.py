@@ -143,7 +143,7 @@ def test_the_group_without_a_name_is_never_described(raw: RawClient) -> None:
 
 
 def test_since_version_5_a_sync_must_name_its_protocol(raw: RawClient) -> None:
-    def sync(version: int, **names: str) -> int:
+    def sync(version: int, **names: Any) -> int:
         request = SyncGroupRequest(
             group_id="unnamed", generation_id=1, member_id="m", assignments=[], **names
         )

@@ -277,7 +277,7 @@ def test_what_is_refused_does_not_count_towards_min_bytes(raw, shared_broker, to
     while shared_broker.counters()["fetches_waiting"] != 1:
         assert time.monotonic() < until
     with RawClient(shared_broker.port) as other:
-        for records in (damaged, batch(b"x" * 200), batch(b"y" * 700)):
+        for records in (bytes(damaged), batch(b"x" * 200), batch(b"y" * 700)):
             # Whoever has enough is answered before the next request is looked at.
             assert shared_broker.counters()["fetches_waiting"] == 1
             produce(other, topic, records)

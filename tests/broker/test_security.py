@@ -26,6 +26,7 @@ from shoal.wire.apis.alter_user_scram_credentials import AlterUserScramCredentia
 from shoal.wire.apis.api_versions import ApiVersionsRequest
 from shoal.wire.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from shoal.wire.apis.metadata import MetadataRequest
+from shoal.wire.apis.registry import ApiKey
 from shoal.wire.apis.sasl_authenticate import SaslAuthenticateRequest
 from shoal.wire.apis.sasl_handshake import SaslHandshakeRequest
 from shoal.wire.frames import encode_request
@@ -100,12 +101,15 @@ def test_only_the_first_of_many_guesses_at_once_is_looked_at(guarded, version):
         tokens = [f"\0ada\0{password}".encode() for password in ("wrong", "wrong too", SECRET)]
         if version:
             asked = [SaslAuthenticateRequest(auth_bytes=token) for token in tokens]
-            frames = [b"".join(encode_request(one.API_KEY, 2, 1, "raw", one)) for one in asked]
+            frames = [
+                b"".join(encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, "raw", one))
+                for one in asked
+            ]
         else:
             frames = [len(token).to_bytes(4) + token for token in tokens]
         client.sock.sendall(b"".join(frames))
         if version:
-            answer = client.receive(SaslAuthenticateRequest.API_KEY, 2)
+            answer = client.receive(ApiKey.SASL_AUTHENTICATE, 2)
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert client.is_cut()
     assert guarded.live.counters.refused["authentication"] == before + 1
@@ -335,8 +339,8 @@ def test_a_request_in_one_tls_record_with_the_end_of_a_parked_one_is_answered(ce
     listeners = (tls_listener(certificates),)
     topics = [MetadataRequest.Topic(name="x" * 200) for _ in range(280)]
     large = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-    frame = b"".join(encode_request(large.API_KEY, 9, 2, "raw", large))
-    small = b"".join(encode_request(ApiVersionsRequest.API_KEY, 0, 3, "raw", ApiVersionsRequest()))
+    frame = b"".join(encode_request(ApiKey.METADATA, 9, 2, "raw", large))
+    small = b"".join(encode_request(ApiKey.API_VERSIONS, 0, 3, "raw", ApiVersionsRequest()))
     with (
         Broker(listeners=listeners, topics=["t"], config=config) as broker,
         TlsClient(broker.port, client_context(certificates)) as client,

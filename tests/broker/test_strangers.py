@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ GUARDED = Listener(port=0, sasl=MECHANISMS)
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 
-def broker_with(*listeners: Listener, **limits: float) -> Broker:
+def broker_with(*listeners: Listener, **limits: Any) -> Broker:
     config = BrokerConfig(limits=BrokerLimits()._replace(**limits))
     return Broker(config=config, listeners=listeners, users={"ada": SECRET})
 

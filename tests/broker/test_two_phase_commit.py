@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.access.resources import Operation, ResourceType
@@ -29,7 +31,7 @@ def advertised(raw: RawClient) -> tuple[int, int]:
 
 
 def two_phase(name: str = "t", **given: bool) -> InitProducerIdRequest:
-    fields = {"enable2_pc": True, **given}
+    fields: dict[str, Any] = {"enable2_pc": True, **given}
     return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1, **fields)
 
 

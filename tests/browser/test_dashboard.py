@@ -493,7 +493,7 @@ def test_two_clusters_are_never_mixed() -> None:
         watches = {}
         for name in ("east", "west"):
             broker = stack.enter_context(Broker(topics={"orders": 1, f"only-{name}": 1}))
-            settings = {"bootstrap_servers": broker.bootstrap_servers}
+            settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
             admin = stack.enter_context(Admin(**settings))
             admin.alter_group_offsets("same", {TopicPartition("orders", 0): 0})
             admin.alter_group_offsets(f"{name}-group", {TopicPartition("orders", 0): 0})
@@ -543,7 +543,7 @@ def test_two_clusters_are_never_mixed() -> None:
 def test_a_group_that_an_open_transaction_holds_up_says_whose(
     page: Browser, broker: Broker, served: Served
 ) -> None:
-    servers = {"bootstrap_servers": broker.bootstrap_servers}
+    servers: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     served.admin.create_topic("payments", partitions=1)
     stop = threading.Event()
 
@@ -638,10 +638,14 @@ def test_without_the_right_to_read_the_offsets_topic_the_pages_say_so() -> None:
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
     listeners = (Listener(port=0, sasl=("SCRAM-SHA-256",)),)
     with Broker(topics={"orders": 1}, users=users, listeners=listeners, acls=allowed) as broker:
-        boss = {**login, "sasl_username": "admin", "sasl_password": "admin-password"}
+        boss: dict[str, Any] = {
+            **login,
+            "sasl_username": "admin",
+            "sasl_password": "admin-password",
+        }
         with Admin(bootstrap_servers=broker.bootstrap_servers, **boss) as admin:
             admin.alter_group_offsets("g", {TopicPartition("orders", 0): 0})
-        eve = {**login, "sasl_username": "eve", "sasl_password": "eve-password"}
+        eve: dict[str, Any] = {**login, "sasl_username": "eve", "sasl_password": "eve-password"}
         with dashboard(broker.bootstrap_servers, **eve) as served, browser() as one:
             one.open(served.server.url)
             one.wait_for("Rebalances and their causes are not shown")

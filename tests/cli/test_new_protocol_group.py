@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_it_is_watched_while_a_member_comes(kafka: ApacheKafka, group: str) -> N
         stdout=subprocess.PIPE,
         text=True,
     )
-    processes = [watch]
+    processes: list[subprocess.Popen[Any]] = [watch]
     try:
         assert watch.stdout is not None
         assert "Stable, 2 members" in watch.stdout.readline()

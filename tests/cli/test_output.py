@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,10 @@ def test_a_group_of_any_name_can_be_looked_at(shoal: Run, broker: Broker, name: 
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         if "marked" not in admin.list_topics():
             admin.create_topic("marked", partitions=2)
-    settings = {"bootstrap_servers": broker.bootstrap_servers, "client_id": f"client {name}"}
+    settings: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "client_id": f"client {name}",
+    }
     with Consumer(**settings, group_id=name) as consumer:
         consumer.subscribe(["marked"])
         while not consumer.assignment():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def consumer(servers: str, group: str) -> Iterator[Callable[..., Consumer]]:
     made: list[Consumer] = []
 
     def make(**settings: object) -> Consumer:
-        given = {
+        given: dict[str, Any] = {
             "bootstrap_servers": servers,
             "group_id": group,
             "auto_offset_reset": "earliest",

@@ -293,7 +293,7 @@ def test_users_get_and_lose_passwords(admin):
 
 # --- time ---
 
-FITTING = {
+FITTING: dict[str, Any] = {
     "name": "t",
     "names": ["t"],
     "topics": ["t"],

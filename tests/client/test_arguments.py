@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from shoal.types import PreparedTransaction
 
 T0 = TopicPartition("t", 0)
 NOBODY = "127.0.0.1:1"
+TEXT: Any = "0"  # where a number belongs
 CLIENTS = [Consumer, AsyncConsumer, Producer, AsyncProducer, Admin, AsyncAdmin, RangeReader]
 
 
@@ -126,7 +128,7 @@ def consumer():
             lambda c: c.assign(["t"]),
             "assign(): each of partitions must be a TopicPartition, not 't'",
         ),
-        (lambda c: c.assign([TopicPartition("t", "0")]), "TopicPartition(topic, number), not"),
+        (lambda c: c.assign([TopicPartition("t", TEXT)]), "TopicPartition(topic, number), not"),
         (lambda c: c.subscribe([1]), "subscribe(): each of topics must be a string, not 1"),
         (lambda c: c.subscribe(None), "topics must be a list of topics, not None; or one name"),
         (lambda c: c.subscribe(), "topics must be a list of topics, not None; or one name"),
@@ -190,8 +192,9 @@ def test_a_refused_call_changes_nothing(consumer):
 
 
 def test_what_a_serializer_returns_is_looked_at():
+    wrong: Any = str
     with (
-        Producer(bootstrap_servers=NOBODY, value_serializer=str) as producer,
+        Producer(bootstrap_servers=NOBODY, value_serializer=wrong) as producer,
         pytest.raises(TypeError, match="value_serializer returned str, not bytes"),
     ):
         producer.send("t", 5)

@@ -197,8 +197,9 @@ def test_the_errors_are_those_of_the_producer(settings, topic):
                 await producer.send(topic, "x", partition=7)
             with pytest.raises(ValueError, match="larger than max_request_size"):
                 await producer.send(topic, bytes(2000))
+            wrong: Any = ["t"]
             with pytest.raises(TypeError, match="topic must be a string"):
-                await producer.send(["t"], "x")
+                await producer.send(wrong, "x")
             with pytest.raises(ConfigError, match="transactional_id"):
                 await producer.begin_transaction()
             assert len(await producer.partitions_for(topic)) == 1

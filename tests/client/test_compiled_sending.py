@@ -312,7 +312,7 @@ def test_nothing_joins_a_batch_that_has_left(leaves):
 def test_nothing_overtakes_a_batch_made_of_columns():
     compiled, _ = twins()
     compiled.send("u", b"first")
-    lease = compiled._accumulator  # any object: it is only kept
+    lease: Any = compiled._accumulator  # any object: it is only kept
     compiled._accumulator.append_prebuilt(TopicPartition("u", 0), memoryview(b"12345"), lease, 1)
     compiled.send("u", b"third")
     assert [batch.record_count for batch in compiled.batches] == [1, 1, 1]
@@ -592,9 +592,11 @@ def test_the_parts_refuse_what_they_are_not_made_for():
     batch = ProducerBatch(TopicPartition("t", 0), 0.0)
     intake: Any = twin._accumulator.intake
     builder: Any = Builder(1000)
+    nobody: Any = object()
+    number: Any = "0"
     for call in (
-        lambda: SendFuture(object(), 0, 0),
-        lambda: SendFuture(batch, "0", 0),
+        lambda: SendFuture(nobody, 0, 0),
+        lambda: SendFuture(batch, number, 0),
         lambda: intake.take("t"),
         lambda: intake.open("t", 0, object(), builder),
         lambda: intake.open("t", 0, batch, object()),

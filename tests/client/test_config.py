@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.client.config import AdminConfig, ConsumerConfig, ProducerConfig
@@ -152,7 +154,7 @@ def test_a_repr_shows_what_was_set_and_no_secret():
 
 
 def test_what_a_java_programs_file_names_is_refused_with_advice():
-    java = "io.confluent.kafka.serializers.KafkaAvroDeserializer"
+    java: Any = "io.confluent.kafka.serializers.KafkaAvroDeserializer"
     with pytest.raises(ConfigError, match="not str; take one of shoal"):
         ConsumerConfig(value_deserializer=java)
     for properties, said in (
@@ -165,7 +167,7 @@ def test_what_a_java_programs_file_names_is_refused_with_advice():
 
 @pytest.mark.parametrize("host", ["broker.example", "10.0.0.1", "127.0.0.1.evil.example"])
 def test_a_password_goes_readably_to_another_machine_only_if_somebody_says_so(host):
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": f"localhost:9092,{host}:9092",
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_username": "ada",

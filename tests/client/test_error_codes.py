@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S, reason_in_time
 
 T0 = TopicPartition("t", 0)
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
-FAST = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+FAST: dict[str, Any] = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
 
 
 @pytest.fixture
@@ -185,7 +185,10 @@ def test_surplus_bytes_behind_an_answer_are_ignored(broker, one):
 def test_an_answer_of_impossible_size_is_refused(broker):
     for _ in range(1000):
         broker.spoil("Metadata", lambda frame: bytes(2_000_000))
-    settings = {"bootstrap_servers": broker.servers, "receive_message_max_bytes": 1_000_000}
+    settings: dict[str, Any] = {
+        "bootstrap_servers": broker.servers,
+        "receive_message_max_bytes": 1_000_000,
+    }
     told: list[Any] = []
     with Admin(**settings, **FAST) as admin:
         # On a busy machine the time may end in the middle of an attempt, which says only that.

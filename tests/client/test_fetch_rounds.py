@@ -30,7 +30,7 @@ def broker():
         yield broker
 
 
-def reader(broker: Broker, **settings: object) -> Consumer:
+def reader(broker: Broker, **settings: Any) -> Consumer:
     one = Consumer(
         bootstrap_servers=broker.bootstrap_servers,
         auto_offset_reset="earliest",

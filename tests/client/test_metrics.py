@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,7 +254,7 @@ def test_lag_and_lead_follow_what_was_read(servers, producer, new_topic):
 @pytest.mark.parametrize("how", ["poll", "iterate", "columns"])
 def test_records_and_bytes_count_however_they_are_read(how):
     with Broker(topics={"t": 2}) as broker:
-        settings = {"bootstrap_servers": broker.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         with Producer(linger_ms=50, **settings) as producer:
             for number in range(30):
                 producer.send("t", b"v", partition=number % 3 % 2)
@@ -663,7 +664,7 @@ def test_a_login_that_is_refused_is_counted_and_one_that_is_not():
 
     listener = Listener(port=0, sasl=("SCRAM-SHA-256",))
     with Broker(listeners=(listener,), users={"ann": "s3cret"}) as broker:
-        settings = {
+        settings: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-256",

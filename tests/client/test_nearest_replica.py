@@ -147,7 +147,7 @@ def read_in_every_rack(servers):
             producer.send("near", str(n))
         producer.flush(60)
     for node in info.replicas:
-        settings = {"auto_offset_reset": "earliest", "client_rack": f"r{node.id}"}
+        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "client_rack": f"r{node.id}"}
         with Consumer(bootstrap_servers=servers, **settings) as one:
             one.assign([tp])
             assert [record.offset for record in take(one, 100, 60)] == [*range(100)]

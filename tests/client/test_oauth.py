@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -267,7 +268,7 @@ def test_a_token_is_renewed_before_it_expires(provider):
 def test_a_renewal_that_is_refused_ends_in_an_authentication_error(provider):
     listener = Listener(port=0, sasl=("PLAIN",), max_reauth_ms=1_200)
     with Broker(listeners=(listener,), topics=["t"], users={"ann": "before"}) as broker:
-        settings = {
+        settings: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_username": "ann",

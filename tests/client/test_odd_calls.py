@@ -465,6 +465,8 @@ def test_an_interceptor_or_assignor_of_the_wrong_shape_is_named_at_once(servers)
 def test_what_cannot_be_committed_is_named(consumer, topic):
     one, tp = consumer(), TopicPartition(topic, 0)
     one.assign([tp])
+    offset: Any
+    metadata: Any
     for offset, metadata, error, text in (
         (-1, "", ValueError, f"-1 is not an offset of {topic}-0"),
         (2**63, "", ValueError, f"9223372036854775808 is not an offset of {topic}-0"),

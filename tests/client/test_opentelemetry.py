@@ -262,13 +262,14 @@ def test_a_record_that_is_refused_is_a_span_with_kafkas_error(scripted, sdk):
             refused.result(PATIENCE_S)
         with pytest.raises(ValueError, match="larger than max_request_size"):
             producer.send("t", bytes(2 << 20), partition=0)
+        number: Any = 3
         for wrong in ({"headers": 3}, {"headers": [3]}, {"headers": [("k", 3)]}):
             with pytest.raises(TypeError, match=r"send\(\)"):
                 producer.send("t", b"v", **wrong)
         with pytest.raises(TypeError, match="on_delivery must be callable"):
-            producer.send("t", b"v", partition=0, on_delivery=3)
+            producer.send("t", b"v", partition=0, on_delivery=number)
         with pytest.raises(TypeError, match="topic must be a string"):
-            producer.send(3, b"v")
+            producer.send(number, b"v")
         producer.flush()
     assert told == [refused]
     first, second, *_ = sorted(sdk.spans("send t"), key=lambda one: one.start_time)
@@ -347,6 +348,7 @@ def test_a_context_that_is_passed_on_gives_way_to_the_new_one(scripted, sdk):
         kept = headers_sent_by(producer)
         instrument(producer, **sdk.providers)
         old = (("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"), ("x", b"y"))
+        given_: Any
         for given_ in (old, list(old), dict(old), [list(one) for one in old]):
             producer.send("t", b"v", partition=0, headers=given_)
         producer.flush()
@@ -502,11 +504,10 @@ def test_an_instrumented_client_can_be_left_alone_again(scripted, sdk):
         instrument(producer, **sdk.providers)
         producer.send("t", b"v", partition=0).result(PATIENCE_S)
     assert len(sdk.spans("send t")) == 1
-    with (
-        Admin(bootstrap_servers=scripted.servers) as admin,
-        pytest.raises(TypeError, match="not Admin"),
-    ):
-        instrument(admin)
+    with Admin(bootstrap_servers=scripted.servers) as admin:
+        wrong: Any = admin
+        with pytest.raises(TypeError, match="not Admin"):
+            instrument(wrong)
 
 
 def test_a_send_that_is_cancelled_ends_its_span(sdk):

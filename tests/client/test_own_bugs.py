@@ -56,7 +56,7 @@ def test_a_failure_nobody_expects_in_a_refresh_does_not_end_refreshing(
     with Broker(
         topics={"t": 1}, config=BrokerConfig(topics=TopicDefaults(auto_create=False))
     ) as broker:
-        settings = {"bootstrap_servers": broker.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         with Consumer(**settings, group_id="g", auto_offset_reset="earliest") as consumer:
             # The second topic appears later: it is found by a refresh in the background.
             consumer.subscribe(["t", "later"])

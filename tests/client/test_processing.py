@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
-def settings(servers, group):
+def settings(servers, group) -> dict[str, Any]:
     return {
         "bootstrap_servers": servers,
         "group_id": group,
@@ -134,7 +134,7 @@ def test_a_record_that_failed_for_good_lies_in_the_dead_letter_topic_with_the_re
             raise KeyError("zero")
         stop()
 
-    more = {"value_deserializer": int}
+    more: dict[str, Any] = {"value_deserializer": int}
     process(topic, handle, more, retries=1, retry_delay=0.0, dead_letter_topic=dead)
     assert seen == [0, 0, 2]
     assert committed(admin, group, topic) == {0: 3}
@@ -188,7 +188,7 @@ def test_a_handler_that_takes_long_does_not_cost_the_membership(
 ):
     topic = new_topic(1)
     fill(producer, topic, 2, keys=1)
-    more = {"max_poll_interval_ms": 1000, "session_timeout_ms": 6000}
+    more: dict[str, Any] = {"max_poll_interval_ms": 1000, "session_timeout_ms": 6000}
     told = []
 
     class Listener:
@@ -217,7 +217,7 @@ def test_what_is_under_way_when_partitions_go_is_done_and_committed_first(
     topic = new_topic(4)
     fill(producer, topic, 400, keys=40)
     seen, lock = collections.defaultdict(list), threading.Lock()
-    more = {"assignors": [assignor], "max_poll_records": 20}
+    more: dict[str, Any] = {"assignors": [assignor], "max_poll_records": 20}
     stops = []
     joined: list[Any] = []
     begun = threading.Event()

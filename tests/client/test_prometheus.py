@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import weakref
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -151,8 +152,9 @@ def test_awaitable_clients_and_others_with_metrics_can_be_added(scripted):
     assert {name for name, _ in scraped(registry)} == {"shoal_query_rows_total"}
     query.is_closed = True
     assert scraped(registry) == {}
+    number: Any = 3
     with pytest.raises(TypeError, match=r"int has no metrics\(\)"):
-        clients.add(3)
+        clients.add(number)
 
 
 def test_one_client_that_fails_does_not_hide_the_others(scripted, caplog):

@@ -314,7 +314,10 @@ def some_log() -> ModelLog:
 
 @pytest.mark.parametrize("arrow", [False, True])
 def test_a_consumer_asks_for_and_returns_what_is_committed(some_log, arrow):
-    settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {
+        "isolation_level": "read_committed",
+        "auto_offset_reset": "earliest",
+    }
     with (
         ScriptedLog(some_log) as broker,
         Consumer(bootstrap_servers=broker.servers, **settings) as one,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import pytest
 import trustme
@@ -59,7 +60,7 @@ def test_tls_carries_records_and_checks_the_broker(files):
     listener = Listener(port=0, certificate_file=files["cert"], key_file=files["key"])
     with Broker(listeners=(listener,), topics=["t"]) as broker:
         servers = broker.bootstrap_servers
-        tls = {"bootstrap_servers": servers, "security_protocol": "SSL"}
+        tls: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": "SSL"}
         send_and_read({**tls, "ssl_cafile": files["ca"]})
         own = ssl.create_default_context(cafile=files["ca"])
         send_and_read({**tls, "ssl_context": own})
@@ -138,7 +139,7 @@ def test_a_password_opens_and_a_wrong_one_does_not(files, mechanism):
 
 def test_a_member_that_is_not_let_in_any_more_says_so():
     listener = Listener(port=0, sasl=("SCRAM-SHA-256",))
-    named = {
+    named: dict[str, Any] = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-256",
         "sasl_username": "ada",
@@ -174,7 +175,10 @@ def test_an_encrypted_key_without_its_password_is_named_and_nobody_is_asked_for_
     pem, encrypted = write.Encoding.PEM, write.BestAvailableEncryption(b"open")
     (tmp_path / "key").write_bytes(key.private_bytes(pem, write.PrivateFormat.PKCS8, encrypted))
     made.cert_chain_pems[0].write_to_path(tmp_path / "cert")
-    files = {"ssl_certfile": str(tmp_path / "cert"), "ssl_keyfile": str(tmp_path / "key")}
+    files: dict[str, Any] = {
+        "ssl_certfile": str(tmp_path / "cert"),
+        "ssl_keyfile": str(tmp_path / "key"),
+    }
     with pytest.raises(ConfigError, match="ssl_key_password is missing"):
         tls_context(AdminConfig(security_protocol="SSL", **files))
     with pytest.raises(ConfigError, match="cannot load TLS files"):

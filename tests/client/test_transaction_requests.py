@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal import Admin, Consumer, TopicPartition
@@ -10,7 +12,7 @@ from tests.client import expected_reactions
 from tests.client.scripted_transactions import OPENED_AT, ScriptedCoordinator
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+FAST: dict[str, Any] = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tests.patience import PATIENCE_S
 T0 = TopicPartition("t", 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member-1", "static-1")
 OFFSETS = {T0: OffsetAndMetadata(5, "note", 2)}
-FAST = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, "linger_ms": 0}
+FAST: dict[str, Any] = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, "linger_ms": 0}
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -59,7 +59,7 @@ def producer(coordinator):
 
 def identities(coordinator, name):
     """Producer id and epoch in each request of this name."""
-    found = []
+    found: list[Any] = []
     for told, _, request in coordinator.log:
         if told != name:
             continue

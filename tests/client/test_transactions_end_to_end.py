@@ -132,7 +132,10 @@ def test_an_async_consumer_reads_committed_records_too(servers, producer, topic)
         outcome()
 
     async def read():
-        settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+        settings: dict[str, Any] = {
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "earliest",
+        }
         async with AsyncConsumer(bootstrap_servers=servers, **settings) as one:
             await one.assign([TopicPartition(topic, 0)])
             while not (found := await one.poll(1)):

@@ -85,7 +85,7 @@ class ConfluentKafka:
                 while not self._stop.is_set():
                     message = consumer.poll(0.05)
                     if message is not None and message.error() is None:
-                        self._values.append(message.value())
+                        self._values.append(message.value() or b"")
                     self._assignment = frozenset(tp.partition for tp in consumer.assignment())
                 consumer.close()
 

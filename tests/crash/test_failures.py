@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ class Run:
             assert log.sync() is None
 
 
-def sweep(call: str, *, config: LogConfig = CONFIG, **fault: int | bool) -> int:
+def sweep(call: str, *, config: LogConfig = CONFIG, **fault: Any) -> int:
     """Fail the first call, the second …, until one run is not hit; how many were."""
     for nth in range(1, NTH_MAX):
         disk = FailingDisk(DiskFault(call, nth, **fault))
@@ -224,7 +225,7 @@ def test_what_follows_a_batch_without_room_is_refused_for_the_same_reason() -> N
     log = LogDirectory.open(disk, now_ms=NOW_MS, reserve_bytes=10_000).create(TP, now_ms=NOW_MS)
 
     def sent(sequence: int, size: int = 10, epoch: int = 0) -> ErrorCode:
-        ids = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence}
+        ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence}
         return log.append(batch(b"x" * size, **ids), now_ms=NOW_MS).error
 
     assert sent(0, size=30_000) is ErrorCode.KAFKA_STORAGE_ERROR, "of a producer nobody knew"

@@ -12,6 +12,7 @@ from typing import Final
 
 from shoal.errors import ErrorCode
 from shoal.wire.apis.init_producer_id import InitProducerIdRequest
+from shoal.wire.apis.registry import ApiKey
 from tests.broker.transactional import NEW, OLD, Transactional, read
 from tests.differential.transactions import Stage, Teller, patiently
 
@@ -60,7 +61,7 @@ def age_by_asking(at: Stage, name: str, epoch: int) -> None:
         for _ in range(count):
             at.raw.send(request, _VERSION)
         for _ in range(count):
-            answer = at.raw.receive(request.API_KEY, _VERSION)
+            answer = at.raw.receive(ApiKey.INIT_PRODUCER_ID, _VERSION)
             if answer.error_code == 0:
                 reached = answer.producer_epoch
 

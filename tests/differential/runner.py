@@ -195,6 +195,7 @@ def _findings(case: Case, question: str, step: Step, theirs: Any, ours: Any) -> 
     found = []
     for number, (request, version) in enumerate(step.requests):
         asked = _question(Ask(request, version))
+        pair: list[Any]
         pair = [answers[number] if number < len(answers) else MISSING for answers in (theirs, ours)]
         found += [Finding(case, asked, one) for one in differences(*pair)]
     return found

@@ -12,7 +12,7 @@ from tests.differential.edges import NULL, edges, with_nulls
 from tests.differential.place import Place
 from tests.differential.runner import subject_cases
 
-_EVERY_VERSION = {spec.key: (spec.min_version, spec.max_version) for spec in API.values()}
+_EVERY_VERSION = {int(spec.key): (spec.min_version, spec.max_version) for spec in API.values()}
 # Other tests and other issues: conversations, and what our broker does not serve.
 _ELSEWHERE = {
     ApiKey.SASL_HANDSHAKE,

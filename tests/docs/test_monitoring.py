@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -316,7 +316,7 @@ def test_a_real_prometheus_scrapes_broker_and_exporter_and_they_agree(tmp_path: 
 
 def _compare(server: Prometheus, broker: Broker) -> None:
     """What the test did, by the account of each."""
-    settings = {"bootstrap_servers": broker.bootstrap_servers}
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     for job in ("shoal", "exporter"):
         of_job = f'job="{job}"'
         server.wait_for(f'shoal_group_lag{{{of_job},consumergroup="idle"}} == {RECORDS - 10}')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_an_open_transaction_is_lag_for_one_level_only(
 def test_members_states_and_rebalances_of_both_protocols(
     servers: str, admin: Admin, topic: str, group: str, protocol: str
 ) -> None:
-    settings = {"bootstrap_servers": servers}
+    settings: dict[str, Any] = {"bootstrap_servers": servers}
     collector = ClusterCollector(admin, groups=(group,))
     watch = RebalanceWatch(admin, settings)
     watch.look(collector.sweep().survey.ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -110,7 +111,7 @@ def shown(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def batch_of(pairs: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+def batch_of(pairs: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
     journal = Journal()
     for key, value in pairs:
         journal.raw(key, value)

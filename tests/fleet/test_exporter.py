@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -123,7 +124,7 @@ def test_too_many_series_are_given_up_from_the_finest(broker: Broker, admin: Adm
 def test_what_is_old_is_not_passed_off_as_new(tmp_path: Path) -> None:
     clock = Clock()
     with Broker(topics={"orders": 1}) as broker:
-        settings = {"bootstrap_servers": broker.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         with Admin(**settings, default_api_timeout_ms=3_000) as admin:
             exporter = Exporter(admin, settings, every_s=10, clock=clock)
             exporter.sweep()
@@ -212,7 +213,7 @@ def test_a_real_prometheus_scrapes_it_and_known_dashboards_find_their_metrics(
     broker: Broker, tmp_path: Path
 ) -> None:
     need(prometheus)
-    settings = {"bootstrap_servers": broker.bootstrap_servers}
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     process, where = run_exporter("-b", broker.bootstrap_servers, "--every", "1")
     try:
         with Prometheus(tmp_path, {"kafka": where}) as server:

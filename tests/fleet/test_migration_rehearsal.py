@@ -60,7 +60,7 @@ def test_what_its_coordinator_would_refuse_it_for(blocked: dict[str, Any], why: 
 
 def test_a_group_without_members_moves_whatever_the_policy() -> None:
     empty = replace(GROUP, members=(), state="Empty")
-    assert problems(empty, **{"migration.policy": "disabled"}) == []
+    assert problems(empty, True, **{"migration.policy": "disabled"}) == []
 
 
 def test_static_members_are_told_of_a_difference() -> None:

@@ -39,7 +39,7 @@ def commit(broker: Broker, group: str, offset: int) -> None:
 
 @contextmanager
 def recorder(broker: Broker, directory: Path) -> Iterator[Recorder]:
-    settings = {"bootstrap_servers": broker.bootstrap_servers}
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     with Admin(**settings) as admin, Recorder(admin, settings, directory) as one:
         yield one
 
@@ -48,7 +48,7 @@ Rows = list[tuple[int, int, bytes, bytes | None]]
 
 
 def in_topic(broker: Broker) -> Rows:
-    settings = {"bootstrap_servers": broker.bootstrap_servers}
+    settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     with Admin(**settings) as admin:
         return rows_of(ClusterSource(admin, settings).records())
 
@@ -153,7 +153,7 @@ def test_a_long_topic_is_kept_in_parts(
 
 @pytest.mark.slow
 def test_a_cluster_that_goes_away_is_asked_again(cluster: Broker, tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "default_api_timeout_ms": 300,
         "request_timeout_ms": 300,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shoal.errors import ErrorCode
 from shoal.wire.apis.join_group import JoinGroupRequest
 from tests.group.member_driver import (
@@ -15,7 +17,7 @@ REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 REDISCOVERS = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
 
-def cooperative(**settings: object) -> Driver:
+def cooperative(**settings: Any) -> Driver:
     return Driver(COOPERATIVE, **settings)
 
 
@@ -25,13 +27,13 @@ def rebalance(driver: Driver) -> None:
     driver.poll()
 
 
-def stable(**settings: object) -> Driver:
+def stable(**settings: Any) -> Driver:
     driver = Driver(**settings)
     driver.stable(*partitions("t", 0, 1))
     return driver
 
 
-def joining(**settings: object) -> Driver:
+def joining(**settings: Any) -> Driver:
     driver = Driver(**settings)
     driver.subscribe("t")
     driver.find()
@@ -40,7 +42,7 @@ def joining(**settings: object) -> Driver:
     return driver
 
 
-def syncing(**settings: object) -> Driver:
+def syncing(**settings: Any) -> Driver:
     driver = joining(**settings)
     driver.join(1)
     return driver

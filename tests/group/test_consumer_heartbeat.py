@@ -46,7 +46,7 @@ def shell() -> ConsumerShell:
 
 # --- What is refused -----------------------------------------------------------------------------
 
-JOIN = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["t"]}
+JOIN: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["t"]}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_epochs(shell: ConsumerShell, epoch: int, owned: Any, error: ErrorCode) 
     assert (first.epoch, first.owned) == (3, {"t": [0, 1]})
     # Its last step was the one to epoch 3.
     assert shell.member("a").current.previous_member_epoch == 2
-    fields = JOIN if epoch == 0 else {}
+    fields: dict[str, Any] = JOIN if epoch == 0 else {}
     assert shell.beat("a", epoch, owned=owned, **fields).error_code == error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.errors import BrokerError, ErrorCode, RebalanceListenerError
@@ -34,7 +36,7 @@ S = ConsumerMemberState
 T = topic_id("t")
 
 
-def stable(*numbers: int, **settings: object) -> ConsumerDriver:
+def stable(*numbers: int, **settings: Any) -> ConsumerDriver:
     driver = ConsumerDriver(**settings)
     driver.stable(*partitions("t", *(numbers or (0, 1))))
     return driver
@@ -437,7 +439,7 @@ def test_a_pattern_of_ours_is_matched_here_before_the_join_and_whenever_topics_c
     driver.answer(2, ())
     driver.poll()
     driver.answer(2)
-    driver.give_metadata(**{"orders-us": topic_id("orders-us")})
+    driver.give_metadata(None, **{"orders-us": topic_id("orders-us")})
     assert driver.await_heartbeat().subscribed_topic_names == ["orders-eu", "orders-us"]
     assert driver.now == 0, "at once"
 

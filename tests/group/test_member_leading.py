@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shoal.errors import ErrorCode, InvalidAssignmentError
@@ -33,7 +35,7 @@ def members(*each: tuple[str, tuple[str, ...]]) -> list[JoinGroupResponse.Member
     ]
 
 
-def lead(driver: Driver, generation_id: int = 1, **fields: object) -> None:
+def lead(driver: Driver, generation_id: int = 1, **fields: Any) -> None:
     group = members(("m", ("t",)), ("n", ("t",)))
     driver.join(generation_id, leader="m", **{"members": group, **fields})
 
@@ -50,7 +52,7 @@ def plan(request: SyncGroupRequest) -> dict[str, list[tuple[str, int]]]:
     }
 
 
-def leader(*assignors: object, **settings: object) -> Driver:
+def leader(*assignors: Any, **settings: Any) -> Driver:
     driver = Driver(*assignors, **settings)
     driver.subscribe("t")
     driver.find()
@@ -207,8 +209,8 @@ def test_trigger_1_racks_count_for_who_has_one(client_rack: str | None) -> None:
     from shoal.group.member.member_interface import ClusterTopics
 
     driver = leader(client_rack=client_rack)
-    one = {"t": [["r1"], ["r2"], [None], ["r1"]]}
-    two = {"t": [["r1"], ["r2"], [None], ["r2"]]}
+    one: dict[str, list[list[str | None]]] = {"t": [["r1"], ["r2"], [None], ["r1"]]}
+    two: dict[str, list[list[str | None]]] = {"t": [["r1"], ["r2"], [None], ["r2"]]}
 
     def give(racks: dict[str, list[list[str | None]]]) -> None:
         answer = ClusterTopics({"t": 4}, racks, asked=frozenset({"t"}))

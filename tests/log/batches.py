@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from shoal.errors import ErrorCode
 from shoal.log.partition import PartitionLog
@@ -12,14 +13,14 @@ NOW_MS = 1_700_000_000_000
 
 
 def batch(
-    *values: bytes | None, key: bytes | None = None, timestamp_ms: int = NOW_MS, **header: int
+    *values: bytes | None, key: bytes | None = None, timestamp_ms: int = NOW_MS, **header: Any
 ):
     """One batch with a record per value, all with one key."""
     records: list[NewRecord] = [(key, value, (), timestamp_ms) for value in values]
     return encode_batch(records, **header)
 
 
-def keyed(pairs: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int = NOW_MS, **header: int):
+def keyed(pairs: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int = NOW_MS, **header: Any):
     """One batch with a record per pair."""
     return encode_batch([(key, value, (), timestamp_ms) for key, value in pairs], **header)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def make(durability: Durability = Durability.OS, **config: object) -> PartitionL
     return directory.create(TP, now_ms=NOW_MS, config=settings)
 
 
-def fill(log: PartitionLog, count: int, **header: int) -> None:
+def fill(log: PartitionLog, count: int, **header: Any) -> None:
     for index in range(count):
         result = log.append(batch(b"value %d" % index, **header), now_ms=NOW_MS)
         assert result.error is ErrorCode.NONE

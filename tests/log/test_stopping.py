@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_log_of_a_few_records_is_not_worth_three_files(tmp_path: Path) -> None
 
 def test_producers_of_a_short_log_are_saved(tmp_path: Path) -> None:
     directory = open_directory(str(tmp_path))
-    numbers = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    numbers: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     directory.create(TP, now_ms=NOW_MS).append(batch(b"v", **numbers), now_ms=NOW_MS)
     directory.close()
     assert (tmp_path / directory_name(TP) / f"{1:020d}.snapshot").exists()

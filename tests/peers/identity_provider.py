@@ -151,7 +151,7 @@ class IdentityProvider:
 
     def token(self, **claims: Any) -> str:
         expires = int(time.time()) + self.lifetime_s
-        return self.keys[0].token(**{"sub": self.subject, "exp": expires} | claims)
+        return self.keys[0].token(None, **{"sub": self.subject, "exp": expires} | claims)
 
     def grant(self) -> dict[str, Any]:
         return {

@@ -65,7 +65,7 @@ def test_the_same_records_of_all_kinds_of_batches(
 @given(damaged(), st.integers(0, 2**33))
 def test_damaged_batches_fail_or_succeed_alike(data: bytes, start: int) -> None:
     chunk = Chunk("t", 0, data, start)
-    options = {"check_crc": False, "limit_bytes": 100_000}
+    options: dict[str, Any] = {"check_crc": False, "limit_bytes": 100_000}
     made = outcome(chunk, is_compiled=True, **options)
     assert made == outcome(chunk, is_compiled=False, **options)
     plainly = outcome(chunk, is_compiled=False, kernel_name="python", **options)

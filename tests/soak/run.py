@@ -232,8 +232,11 @@ class Load:
             message = consumer.poll(0.1)
             if message is None or message.error() is not None:
                 continue
-            place = (message.partition(), message.offset())
-            self.history.read[name, run].append((place, message.value()))
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            assert partition is not None
+            assert offset is not None
+            assert value is not None
+            self.history.read[name, run].append(((partition, offset), value))
             since_commit += 1
             if since_commit >= 200:
                 since_commit = 0

@@ -374,6 +374,7 @@ def test_a_micro_batch_without_rows_writes_nothing_anywhere(query: Query) -> Non
 def test_a_micro_batch_that_was_begun_without_transactions_is_not_taken_over(
     query: Query,
 ) -> None:
+    span: dict[TopicPartition, tuple[int, int | None]]
     span = {TopicPartition(query.out, 0): (0, None)}
     entry = LedgerEntry(7, [TaskAttempt(None, span)])
     with Producer(bootstrap_servers=query.topics.bootstrap_servers) as producer:

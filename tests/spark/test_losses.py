@@ -132,7 +132,9 @@ def test_a_batch_that_would_inflate_past_the_limit_fails_its_task_by_offset(
 
     def append(live: LiveBroker) -> AppendResult:
         # As another broker may have stored it: ours takes no such batch from a client.
-        partition = live.partitions.get(live.catalogue.get("in"), 0)
+        topic = live.catalogue.get("in")
+        assert topic is not None
+        partition = live.partitions.get(topic, 0)
         assert not isinstance(partition, ErrorCode)
         return partition.append(bytearray(batch), live.now_ms(), origin=Origin.BROKER)
 

@@ -39,7 +39,7 @@ def test_a_row_that_names_its_partition_goes_there_and_others_by_their_key(
     parts = list(by_wish(batch))
     assert [part.column("value").to_pylist() for part in parts] == [[b"one", b"zero"], [b"free"]]
     assert "partition" not in parts[1].schema.names
-    settings = {"bootstrap_servers": shoal_broker.bootstrap_servers}
+    settings: dict[str, Any] = {"bootstrap_servers": shoal_broker.bootstrap_servers}
     with Producer(**settings) as producer:
         acknowledged(producer, send(producer, "t", parts[0]))
     with Consumer(**settings) as consumer:

@@ -89,6 +89,7 @@ class Topics:
         rows = []
         for number, (future, (key, value, headers)) in enumerate(zip(sent, records, strict=True)):
             metadata = future.result(10)
+            assert metadata.offset is not None
             # Spark hands timestamps to Python in the zone of the machine, without saying so.
             moment = datetime.fromtimestamp((start_ms + number) / 1000)  # noqa: DTZ006 - Spark gives local times
             rows.append(

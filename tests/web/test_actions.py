@@ -14,7 +14,7 @@ from shoal.testing.broker import Broker
 from shoal.web.actions import PLAN_LIFE_S, Actions
 
 T0 = TopicPartition("t", 0)
-SETTINGS: dict[str, str] = {}
+SETTINGS: dict[str, Any] = {}
 
 
 @pytest.fixture(scope="module")

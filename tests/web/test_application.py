@@ -375,7 +375,7 @@ def test_members_that_come_and_go_are_rebalances_with_causes(broker: Broker) -> 
     with dashboard(broker.bootstrap_servers) as served:
         visitor = served.visitor()
         wait(lambda: served.watch.state.facts is not None)
-        settings = {
+        settings: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "group_id": "team",
             "heartbeat_interval_ms": 200,
@@ -415,7 +415,7 @@ def test_members_that_come_and_go_are_rebalances_with_causes(broker: Broker) -> 
 def test_a_group_of_the_new_protocol_tells_epochs_topics_and_who_changed_over(
     broker: Broker,
 ) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers,
         "group_id": "new-team",
         "group_protocol": "consumer",
@@ -506,10 +506,14 @@ def test_without_the_right_to_read_the_offsets_topic_a_page_says_what_it_cannot_
     listeners = (Listener(port=0, sasl=("SCRAM-SHA-256",)),)
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
     with Broker(topics={"orders": 1}, users=users, listeners=listeners, acls=allowed) as broker:
-        boss = {**login, "sasl_username": "admin", "sasl_password": "admin-password"}
+        boss: dict[str, Any] = {
+            **login,
+            "sasl_username": "admin",
+            "sasl_password": "admin-password",
+        }
         with Admin(bootstrap_servers=broker.bootstrap_servers, **boss) as admin:
             admin.alter_group_offsets("g", {TopicPartition("orders", 0): 0})
-        eve = {**login, "sasl_username": "eve", "sasl_password": "eve-password"}
+        eve: dict[str, Any] = {**login, "sasl_username": "eve", "sasl_password": "eve-password"}
         with dashboard(broker.bootstrap_servers, **eve) as served:
             visitor = served.visitor()
             wait(lambda: served.watch.state.facts is not None)
@@ -579,7 +583,7 @@ def test_a_dashboard_of_apache_kafka_shows_groups_rebalances_and_records() -> No
 
     need(kafka_jars)
     with ApacheKafka(heap="512m") as theirs:
-        settings = {"bootstrap_servers": theirs.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap_servers": theirs.bootstrap_servers}
         with Admin(**settings) as admin:
             admin.create_topic("orders", partitions=2)
         with Producer(**settings) as producer:

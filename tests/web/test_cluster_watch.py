@@ -42,7 +42,8 @@ class Cluster:
 
 
 def watch_of(cluster: Cluster) -> ClusterWatch:
-    watch = ClusterWatch("test", cluster, {})
+    admin: Any = cluster
+    watch = ClusterWatch("test", admin, {})
     watch._watch = None
     return watch
 

@@ -20,7 +20,7 @@ ORIGIN = f"http://{HOST}"
 def application(*, allow_writes: bool = False) -> tuple[Application, WebSessions]:
     sessions = WebSessions("the right secret", wrong_s=0.0)
     settings = GateSettings(frozenset({HOST}), "shoal_8787", allow_writes=allow_writes)
-    watches = {"test": None}
+    watches: dict[str, Any] = {"test": None}
     return Application(
         Dashboard(watches, Actions(allow_writes=allow_writes), sessions), settings
     ), sessions
@@ -51,6 +51,12 @@ OPEN = [route for route in ROUTES if route.need is RouteNeed.NOTHING]
 def status(method: str, path: str, given: list[tuple[bytes, bytes]]) -> int:
     denial = GATE.denial(method, path, given)
     return 200 if denial is None else denial.status
+
+
+def opened(sessions: WebSessions, secret: str) -> str:
+    session = asyncio.run(sessions.open(secret))
+    assert session is not None
+    return session
 
 
 def name(route: Any) -> str:
@@ -139,7 +145,7 @@ def test_writing_is_refused_unless_the_server_was_told_otherwise():
     assert [route.path for route in writes] == ["/api/reset"]
     assert status("POST", "/api/reset", headers(SESSION)) == 403
     allowed, sessions = application(allow_writes=True)
-    session = asyncio.run(sessions.open("the right secret"))
+    session = opened(sessions, "the right secret")
     assert allowed.gated.denial("POST", "/api/reset", headers(session)) is None
 
 
@@ -189,8 +195,8 @@ def test_a_wrong_secret_opens_nothing():
 def test_a_session_ends_by_itself_and_when_it_is_closed():
     now = 0.0
     sessions = WebSessions("right", clock=lambda: now)
-    one = asyncio.run(sessions.open("right"))
-    other = asyncio.run(sessions.open("right"))
+    one = opened(sessions, "right")
+    other = opened(sessions, "right")
     assert sessions.knows(one)
     sessions.close(one)
     assert not sessions.knows(one)
@@ -202,7 +208,7 @@ def test_a_session_ends_by_itself_and_when_it_is_closed():
 def test_sessions_are_not_kept_without_end():
     now = count()
     sessions = WebSessions("right", clock=lambda: float(next(now)))
-    names = [asyncio.run(sessions.open("right")) for _ in range(SESSIONS_MAX + 5)]
+    names = [opened(sessions, "right") for _ in range(SESSIONS_MAX + 5)]
     assert not any(map(sessions.knows, names[:5])), "the oldest go first"
     assert all(map(sessions.knows, names[5:]))
 

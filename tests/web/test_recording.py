@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_recording_brings_rebalances_and_lag_back(tmp_path: Path) -> None:
     with Broker(topics={"orders": 1}) as broker:
-        settings = {"bootstrap_servers": broker.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         with Producer(**settings) as producer:
             for _ in range(5):
                 producer.send("orders", b"x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ TP, EMPTY = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture(scope="module")
-def settings() -> Iterator[dict[str, str]]:
+def settings() -> Iterator[dict[str, Any]]:
     with Broker(topics={"orders": 2}) as broker:
-        found = {"bootstrap_servers": broker.bootstrap_servers}
+        found: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         with Producer(**found) as producer:
             for number in range(10):
                 at_ms = 1_700_000_000_000 + number * 60_000
@@ -27,26 +28,26 @@ def settings() -> Iterator[dict[str, str]]:
         yield found
 
 
-def test_a_time_is_that_of_the_record_that_would_be_read_next(settings: dict[str, str]) -> None:
+def test_a_time_is_that_of_the_record_that_would_be_read_next(settings: dict[str, Any]) -> None:
     found, why = reset_times(settings, [PlannedReset(TP, 7, 2, 0, 10)])
     assert found == {(TP, 7): 1_700_000_420_000, (TP, 2): 1_700_000_120_000}
     assert why == ""
 
 
-def test_the_end_and_what_is_before_the_beginning_have_no_time(settings: dict[str, str]) -> None:
+def test_the_end_and_what_is_before_the_beginning_have_no_time(settings: dict[str, Any]) -> None:
     rows = [PlannedReset(TP, 3, 10, 5, 10), PlannedReset(EMPTY, None, 0, 0, 0)]
     assert reset_times(settings, rows) == ({}, "")
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_is_said_and_hides_nothing_else(settings: dict[str, str]) -> None:
+def test_what_cannot_be_read_is_said_and_hides_nothing_else(settings: dict[str, Any]) -> None:
     found, why = reset_times(settings, [PlannedReset(TopicPartition("none", 0), 1, 0, 0, 9)])
     assert found == {}
     assert "none" in why
 
 
 def test_many_partitions_are_not_all_looked_at_and_that_is_said(
-    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PARTITIONS_MAX", 1)
     rows = [PlannedReset(TP, 1, 0, 0, 10), PlannedReset(EMPTY, None, 0, 0, 0)]
@@ -56,7 +57,7 @@ def test_many_partitions_are_not_all_looked_at_and_that_is_said(
 
 
 @pytest.mark.slow
-def test_a_preview_on_the_page_has_them(settings: dict[str, str]) -> None:
+def test_a_preview_on_the_page_has_them(settings: dict[str, Any]) -> None:
     from tests.web.dashboard import dashboard
 
     with Admin(**settings) as admin:

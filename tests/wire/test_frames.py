@@ -86,9 +86,8 @@ def test_a_request_survives_the_trip(version, client_id):
 def test_a_request_header_is_the_one_kio_writes(version):
     kio_type = KioHeaderV2 if version == 4 else KioHeaderV1
     out = io.BytesIO()
-    header = kio_type(
-        request_api_key=12, request_api_version=version, correlation_id=7, client_id="me"
-    )
+    numbers: dict[str, Any] = {"request_api_key": 12, "correlation_id": 7}
+    header = kio_type(**numbers, request_api_version=version, client_id="me")
     entity_writer(kio_type)(out, header)
     expected = out.getvalue() + HEARTBEAT.encode(version)
     assert frame_of(request(version)) == expected

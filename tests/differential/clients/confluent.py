@@ -129,12 +129,13 @@ def run(servers: str) -> Outcomes:
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
+    any_name: Any = None  # its types say that there must be one; its documentation does not
     some = AclBindingFilter(
         ResourceType.ANY,
-        None,
+        any_name,
         ResourcePatternType.ANY,
-        None,
-        None,
+        any_name,
+        any_name,
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
