@@ -73,7 +73,7 @@ docs: $(STAMP) ## the documentation site, into site/
 simulate: $(STAMP) ## the group simulator: make simulate SEED=7 or SECONDS_TO_RUN=60
 	@$(BIN)/python -m shoal.testing.simulation $(if $(SEED),--seed $(SEED)) $(if $(SECONDS_TO_RUN),--seconds $(SECONDS_TO_RUN)) $(ARGS)
 
-seeds: $(STAMP) ## which seeds of the simulator notice planted bugs, found anew
+seeds: $(STAMP) ## which seeds of the simulator notice planted bugs, searched for again
 	@$(BIN)/python -m tests.simulation.search $(ARGS)
 
 soak: $(STAMP) ## kills, pauses and cuts under load, checked by history

@@ -1,9 +1,9 @@
 """Spelling and plain words, in everything people read: ``python -m tests.style_check``.
 
 Two checks over README, docs, changelog fragments, examples, and every string of the sources (help,
-errors, docstrings): codespell for typing mistakes, and a list of our own of phrases that are not
-idiomatic English or not what a busy reader expects. Comments are for who edits the code, and are
-left alone. Part of ``make check``.
+errors, docstrings; of the C modules and the dashboard's scripts too): codespell for typing
+mistakes, and a list of our own of phrases that are not idiomatic English or not what a busy reader
+expects. Comments are for who edits the code, and are left alone. Part of ``make check``.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ def texts() -> Iterator[Text]:
                 yield from _texts_of(path)
     for path in sorted((ROOT / "src").rglob("*.py")):
         yield from _texts_of(path)
+    for path in sorted((ROOT / "src").rglob("*")):
+        if path.suffix in (".c", ".h", ".js") and "vendor" not in path.parts:
+            yield from literals(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+    yield from _helps((ROOT / "Makefile").read_text(encoding="utf-8"), "Makefile")
 
 
 def _texts_of(path: Path) -> Iterator[Text]:
@@ -114,6 +118,22 @@ def strings(source: str, name: str) -> Iterator[Text]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield Text(name, node.lineno, node.value)
+
+
+def literals(source: str, name: str) -> Iterator[Text]:
+    """The strings of a program in C or JavaScript, each on one line; comments are left out."""
+    for number, line in enumerate(source.splitlines(), 1):
+        code = re.sub(r"^\s*(?://|/?\*).*", "", line)
+        for found in re.findall(r'"((?:[^"\\]|\\.)*)"|`([^`]*)`', code):
+            text = found[0] or found[1]
+            if " " in text:
+                yield Text(name, number, text)
+
+
+def _helps(makefile: str, name: str) -> Iterator[Text]:
+    for number, line in enumerate(makefile.splitlines(), 1):
+        if "## " in line:
+            yield Text(name, number, line.partition("## ")[2])
 
 
 def _paragraphs(page: str, name: str) -> Iterator[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.style_check import Text, banned, misspelt, strings
+from tests.style_check import Text, banned, literals, misspelt, strings
 
 
 def _found(text: str, path: str = "docs/x.md") -> list[str]:
@@ -47,6 +47,13 @@ def test_the_place_is_the_line_in_the_file() -> None:
     source = 'def f():\n    """One.\n\n    It is done anew.\n    """\n    # anew in a comment\n'
     (found,) = [line for text in strings(source, "a.py") for line in banned(text)]
     assert found.startswith("a.py:4:")
+
+
+@pytest.mark.parametrize("quote", ['"', "`"])
+def test_strings_of_other_languages_are_looked_at_and_comments_are_not(quote: str) -> None:
+    source = f"// done anew\n * done anew\nsay({quote}it is done anew{quote});\n"
+    (found,) = [line for text in literals(source, "a.js") for line in banned(text)]
+    assert found.startswith("a.js:3:")
 
 
 def test_a_typing_mistake_is_found_at_its_line() -> None:

@@ -219,6 +219,7 @@ def test_the_spread_of_one_two_three() -> None:
         (Join({"a": PlannedMember(())}), "a joins"),
         (Leave(["a", "b", "c", "d", "e"]), "a, b, c and 2 more leave"),
         (Resize({"t": 4}), "t gets 4 partitions"),
+        (Resize({"t": 1}), "t gets 1 partition"),
         (Resubscribe({"a": ("t", "u"), "b": ()}), "a subscribes to t u, b subscribes to nothing"),
         (Switch("sticky"), "the group changes to sticky"),
         (Restart(static=True), "all members restart one by one (static)"),

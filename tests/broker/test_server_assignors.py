@@ -164,7 +164,7 @@ def test_weighted_and_drain_come_with_the_broker() -> None:
         ("two owners", "went to both 'a' and 'b'"),
         ("unknown member", "no member 'x' in the group"),
         ("unknown partition", "'a' got t-99, which does not exist"),
-        ("missing", "1 partitions went to nobody, among them t-0"),
+        ("missing", "1 partition went to nobody, among them t-0"),
         ("no mapping", "a mapping of member ids was expected, not list"),
         ("no partitions", "'a' got [1]; give it a list of TopicPartition"),
         ("no numbers", "'a' got ('t', '0'), which is not a partition"),

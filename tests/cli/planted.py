@@ -57,6 +57,13 @@ PLANTED = (
         f"{LOG}::test_a_file_that_belongs_to_no_partition_is_not_called_ok",
     ),
     PlantedBug(
+        "one entry of an index is called entries",
+        "log/inspection.py",
+        'return "1 entry" if count == 1 else',
+        "return",
+        f"{LOG}::test_what_is_counted_has_the_right_plural",
+    ),
+    PlantedBug(
         "a group that is not there is planned as one without members",
         "fleet/live_group.py",
         'if found.state == "Dead":',

@@ -213,6 +213,15 @@ def test_a_file_that_belongs_to_no_partition_is_not_called_ok(tmp_path: Path) ->
         assert "is not a partition file" in str(result.exception)
 
 
+def test_what_is_counted_has_the_right_plural(data: Path) -> None:
+    found = rows(shoal_log("verify", "--json", str(data / "orders-0")))
+    told = [row["detail"] for row in found if row["detail"].endswith(("entry", "entries"))]
+    assert told
+    for detail in told:
+        number, noun = detail.split()
+        assert noun == ("entry" if number == "1" else "entries")
+
+
 # Dump
 
 

@@ -49,7 +49,7 @@ def test_a_usual_group_may_move_and_timeouts_become_the_brokers() -> None:
         ({"group": replace(GROUP, protocol_type="connect")}, "speak 'connect'"),
         (
             {"group": replace(GROUP, assignor="mine", members=(member("a", attached=3),))},
-            "'mine' attaches data to the assignments of 1 members",
+            "'mine' attaches data to the assignments of 1 member,",
         ),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_group_without_members_moves_whatever_the_policy() -> None:
 def test_static_members_are_told_of_a_difference() -> None:
     group = replace(GROUP, members=(member("a", group_instance_id="i"),))
     found = rehearse_migration(group, SETTINGS, is_offered=True)
-    assert any("1 members are static" in one.what for one in found)
+    assert any("1 static member: a second one" in one.what for one in found)
 
 
 def test_a_group_that_has_moved_or_is_on_its_way_is_said_to_be_so() -> None:

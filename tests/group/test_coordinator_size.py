@@ -28,7 +28,7 @@ def test_a_pending_member_of_a_full_group_is_forgotten() -> None:
     assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert response.member_id == ""
     assert not shell.group().pending_ids
-    assert shell.causes(EventKind.MEMBER_REFUSED) == ["the group has 1 members already"]
+    assert shell.causes(EventKind.MEMBER_REFUSED) == ["the group has 1 member already"]
 
 
 def test_while_members_rejoin_only_so_many_may_wait() -> None:

@@ -59,7 +59,7 @@ def test_a_target_is_ordered_for_an_epoch_and_taken_when_it_comes() -> None:
     shell.answer(order, a=[0, 1, 2, 3])
     a.beat()
     assert (a.epoch, a.owned) == (2, {"t": [0, 1, 2, 3]})
-    assert shell.causes(EventKind.TARGET_COMPUTED) == ["mine assigned 4 partitions to 1 members"]
+    assert shell.causes(EventKind.TARGET_COMPUTED) == ["mine assigned 4 partitions to 1 member"]
     assert shell.restarted().coordinator.durable() == shell.coordinator.durable()
 
 

@@ -25,6 +25,7 @@ from shoal.assign.model import (
     Subscription,
 )
 from shoal.assign.plan_broker import BrokerAssignor, broker_assignors
+from shoal.errors import counted
 from shoal.types import ConsumerGroupMetadata, TopicPartition
 
 # Kafka's own tests allow four rounds until nothing is given up any more.
@@ -93,7 +94,9 @@ class Resize:
     partitions: Mapping[str, int]
 
     def __str__(self) -> str:
-        return ", ".join(f"{topic} gets {n} partitions" for topic, n in self.partitions.items())
+        return ", ".join(
+            f"{topic} gets {counted(n, 'partition')}" for topic, n in self.partitions.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from shoal.errors import InvalidAssignmentError
+from shoal.errors import InvalidAssignmentError, counted
 from shoal.types import TopicPartition
 
 
@@ -136,5 +136,5 @@ def check(name: str, spec: GroupSpec, target: Mapping[str, Iterable[TopicPartiti
     if missing:
         first = min(tp for tp in spec.partitions if tp not in owners)
         raise InvalidAssignmentError(
-            name, f"{missing} partitions went to nobody, among them {first}"
+            name, f"{counted(missing, 'partition')} went to nobody, among them {first}"
         )

@@ -169,7 +169,7 @@ def _print(found: FleetReport, limit: int) -> None:
         print_table(names, rows, title="latest rebalances", is_first=False)
         say_more(len(found.rebalances), limit, "rebalances")
     if found.unreadable:
-        warn(f"{found.unreadable:,} records cannot be read and are left out")
+        warn(f"left out because unreadable: {counted(found.unreadable, 'record')}")
 
 
 def _group_row(one: GroupSummary) -> tuple[object, ...]:

@@ -41,6 +41,7 @@ from shoal.errors import (
     InvalidFrameError,
     RequestTimeoutError,
     RetriableError,
+    counted,
     error_for,
 )
 from shoal.records.batch import HEADER_SIZE
@@ -240,7 +241,7 @@ class Sender:
 
     def _too_late(self, batch: ProducerBatch) -> RequestTimeoutError:
         return RequestTimeoutError(
-            f"{batch.record_count} records for {batch.tp} could not be sent within "
+            f"{counted(batch.record_count, 'record')} for {batch.tp} could not be sent within "
             f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
         )
 
@@ -609,8 +610,8 @@ def _unsettled(batches: list[ProducerBatch]) -> list[ProducerBatch]:
 
 def _fate_unknown(batch: ProducerBatch) -> RequestTimeoutError:
     return RequestTimeoutError(
-        f"{batch.record_count} records for {batch.tp} may have been stored or not: the broker's "
-        "answer was lost, and then its memory of what this producer sent"
+        f"{counted(batch.record_count, 'record')} for {batch.tp} may have been stored or not: "
+        "the broker's answer was lost, and then its memory of what this producer sent"
     )
 
 

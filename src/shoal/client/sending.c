@@ -324,7 +324,7 @@ static PyMethodDef future_methods[] = {
      "Why it failed, or ``None`` if it did not; waits like ``result``."},
     {"result", (PyCFunction)(void (*)(void))future_result, METH_FASTCALL | METH_KEYWORDS,
      "result($self, timeout=None)\n--\n\n"
-     "Where the record went. Waits up to ``timeout`` seconds (for ever if ``None``)."},
+     "Where the record went. Waits up to ``timeout`` seconds (forever if ``None``)."},
     {"add_done_callback", future_add_done_callback, METH_O,
      "add_done_callback($self, function)\n--\n\n"
      "Call ``function(future)`` when it is known: on the producer's thread, or here at once."},

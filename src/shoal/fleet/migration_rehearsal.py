@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shoal.client.group_admin import GroupDescription
+from shoal.errors import counted
 from shoal.fleet.diagnosis import Finding
 
 POLICY: Final = "group.consumer.migration.policy"
@@ -105,7 +106,7 @@ def migration_blocks(
                 "too many members",
                 Finding(
                     "problem",
-                    f"it has {members} members, and {MAX_SIZE} is {limit}",
+                    f"it has {counted(members, 'member')}, and {MAX_SIZE} is {limit}",
                     f"raise {MAX_SIZE}",
                 ),
             )
@@ -117,7 +118,7 @@ def migration_blocks(
                 Finding(
                     "problem",
                     f"its assignor {assignor!r} attaches data to the assignments of "
-                    f"{attached} members, which would be lost",
+                    f"{counted(attached, 'member')}, which would be lost",
                     "change to range, roundrobin or cooperative-sticky first",
                 ),
             )
@@ -148,8 +149,9 @@ def _notes(group: GroupDescription, settings: Mapping[str, str]) -> list[Finding
         found.append(
             Finding(
                 "note",
-                f"{static} members are static: a second one with the same group.instance.id is "
-                "refused as long as the first lives, instead of taking its place",
+                f"{counted(static, 'static member')}: a second one with the same "
+                "group.instance.id is refused as long as the first lives, "
+                "instead of taking its place",
             )
         )
     return found

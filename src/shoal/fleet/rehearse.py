@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.assign.plan_broker import broker_assignors
+from shoal.errors import counted
 from shoal.fleet.analysis import analyse
 from shoal.fleet.group_changes import GroupHistory, group_histories
 from shoal.fleet.lag import lag_table
@@ -257,8 +258,8 @@ class _Group:
         whole = history.rebalances + history.missed
         self._evidence.insert(
             0,
-            f"{changes} changes and {history.rebalances} rebalances recorded in "
-            f"{_span(history.observed_s)}, {history.moved} partitions moved",
+            f"{counted(changes, 'change')} and {counted(history.rebalances, 'rebalance')} recorded "
+            f"in {_span(history.observed_s)}, {counted(history.moved, 'partition')} moved",
         )
         if history.missed:
             self._evidence.append(f"{history.missed} of {whole} rebalances are lost to compaction")
@@ -266,7 +267,7 @@ class _Group:
             level -= level > 0 and history.missed * 10 > whole
         if history.unsure:
             self._evidence.append(
-                f"nothing tells how {history.unsure} members went: taken as having left"
+                f"nothing tells how {counted(history.unsure, 'member')} went: taken as having left"
             )
         if history.topics_by_id:
             self._evidence.append("some topics are known by their ids only")

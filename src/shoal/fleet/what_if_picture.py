@@ -62,7 +62,7 @@ def headline(found: FleetOutlook) -> Canvas:
             count = totals.verdicts[verdict]
             width = _BAR * count / max(found.groups, 1)
             if count:
-                title = f"{totals.scheme}: {count:,} groups {verdict}"
+                title = f"{totals.scheme}: {counted(count, 'group')} {verdict}"
                 canvas.rectangle(x, y, width, _LANE - 10, color, title=title)
                 if width > 7 * len(f"{count:,}") + 6:
                     dark = verdict in (SAME, TOO_FEW, UNKNOWN_NOW)

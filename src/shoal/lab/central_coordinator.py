@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.assign.model import ClusterMetadata, Subscription
 from shoal.assign.range import RangeAssignor
+from shoal.errors import counted
 from shoal.lab.central_messages import (
     COORDINATOR,
     CentralOffsetCommit,
@@ -128,7 +129,8 @@ class CentralCoordinator:
 
     def _take_over(self) -> None:
         self.is_acting = True
-        why = f"elected with epoch {self.epoch}, and it has read {len(self._wanted)} members"
+        known = counted(len(self._wanted), "member")
+        why = f"elected with epoch {self.epoch}, and it has read {known}"
         self._world.ledger.mark(None, f"{self.name} coordinates", why)
         self._scheme.took_over()
         self._change("a new coordinator knows nobody's share")

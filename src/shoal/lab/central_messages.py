@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from shoal.errors import counted
 from shoal.lab.registry import messages as registry_messages
 from shoal.types import TopicPartition
 
@@ -80,6 +81,6 @@ def describe(message: Any) -> tuple[str, int, str, bool]:
     if kind is Stop:
         return "Stop", 1, f"epoch {message.epoch}", True
     if kind is Start:
-        share = f"{len(message.share)} partitions"
+        share = counted(len(message.share), "partition")
         return "Start", 1, f"epoch {message.epoch}, generation {message.generation}, {share}", True
     return registry_messages.describe(message)

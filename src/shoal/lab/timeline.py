@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shoal.drawing import FAINT, INK, PAPER, Canvas, color_of
+from shoal.errors import counted
 from shoal.lab.running import Run
 from shoal.lab.trace import Holding, Span, Trace
 from shoal.types import TopicPartition
@@ -271,7 +272,7 @@ def _summary(run: Run) -> str:
     if metrics.two_owners:
         parts.append(f"two owners {metrics.two_owners_partition_s:.1f} partition-s")
     if metrics.records_twice:
-        parts.append(f"{metrics.records_twice:,} records twice")
+        parts.append(f"{counted(metrics.records_twice, 'record')} twice")
     parts.append(f"worst 100 ms {metrics.worst_window_messages:,} messages")
     return " · ".join(parts)
 

@@ -359,6 +359,10 @@ def _beside(disk: Disk, path: str, entry: DirectoryEntry, contents: dict[int, _C
     return Verdict(path, Status.OK, FOREIGN)
 
 
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
 def _offset_index(disk: Disk, path: str, content: _Content) -> Verdict:
     index = OffsetIndex.decode(read_file(disk, path) or b"")
     if index is None:
@@ -371,7 +375,7 @@ def _offset_index(disk: Disk, path: str, content: _Content) -> Verdict:
             return Verdict(
                 path, Status.CORRUPT, f"entry {entry} points to no batch", position=entry * 8
             )
-    return Verdict(path, Status.OK, f"{len(index)} entries")
+    return Verdict(path, Status.OK, _entries(len(index)))
 
 
 def _time_index(disk: Disk, path: str, content: _Content) -> Verdict:
@@ -393,7 +397,7 @@ def _time_index(disk: Disk, path: str, content: _Content) -> Verdict:
         if not at_least <= timestamp_ms <= at_most:
             detail = f"entry {entry} is not the latest time up to its offset"
             return Verdict(path, Status.CORRUPT, detail, position=entry * 12)
-    return Verdict(path, Status.OK, f"{len(times)} entries")
+    return Verdict(path, Status.OK, _entries(len(times)))
 
 
 def _transaction_index(disk: Disk, path: str, content: _Content) -> Verdict:
@@ -415,4 +419,4 @@ def _transaction_index(disk: Disk, path: str, content: _Content) -> Verdict:
         if ended.last_offset not in listed and not is_late and not content.damages:
             detail = f"the abort of producer {ended.producer_id} at {ended.last_offset} is missing"
             return Verdict(path, Status.CORRUPT, detail)
-    return Verdict(path, Status.OK, f"{len(index)} entries")
+    return Verdict(path, Status.OK, _entries(len(index)))

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from shoal.client.metrics import ClientMetrics, MetricName
+from shoal.errors import counted
 from shoal.spark.column_use import advice, unused_in
 from shoal.spark.ranges import Offsets, from_json
 from shoal.spark.read_tally import ADDRESS_SETTING, REPORT_BYTES_MAX, TaskReport
@@ -74,9 +75,10 @@ class BatchMetrics:
     def __str__(self) -> str:
         rest = "" if self.is_complete else "; some tasks did not report"
         return (
-            f"query {self.name or self.query_id}, batch {self.batch_id}: {self.rows} rows from "
-            f"{self.size_bytes} bytes in {self.tasks} tasks, fetched in {self.fetch_ms:.0f} ms, "
-            f"decoded in {self.decode_ms:.0f} ms, {self.lag} records behind{rest}"
+            f"query {self.name or self.query_id}, batch {self.batch_id}: "
+            f"{counted(self.rows, 'row')} from {self.size_bytes} bytes in "
+            f"{counted(self.tasks, 'task')}, fetched in {self.fetch_ms:.0f} ms, "
+            f"decoded in {self.decode_ms:.0f} ms, {counted(self.lag, 'record')} behind{rest}"
         )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, counted
 from shoal.fleet.offset_reset import PlannedReset, apply_reset, plan_reset
 from shoal.types import TopicPartition
 from shoal.web.cluster_watch import ClusterWatch, exact
@@ -114,7 +114,9 @@ class Actions:
 
     def _obstacle(self, state: str, members: int) -> str:
         if members or state not in QUIET:
-            return f"the group is live ({state}, {members} members): stop its members first"
+            return (
+                f"the group is live ({state}, {counted(members, 'member')}): stop its members first"
+            )
         return (
             "" if self.allow_writes else "this dashboard only looks: start it with --allow-writes"
         )

@@ -7,7 +7,7 @@ member id                      a pending id that is now used, or a member that r
 
 from __future__ import annotations
 
-from shoal.errors import ErrorCode
+from shoal.errors import ErrorCode, counted
 from shoal.group.coordinator.classic_group import ClassicGroup
 from shoal.group.coordinator.classic_group_member import (
     ClassicGroupMember,
@@ -121,7 +121,7 @@ def _occupant(group: ClassicGroup, request: JoinGroupRequest) -> str:
 def _turn_away(draft: Draft, group: ClassicGroup, member_id: str, caller: Caller) -> None:
     forget(draft, group, member_id)
     draft.reply(caller.ticket, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
-    cause = f"the group has {draft.config.group_max_size} members already"
+    cause = f"the group has {counted(draft.config.group_max_size, 'member')} already"
     tell(draft, group, EventKind.MEMBER_REFUSED, cause, member_id=member_id or None)
     if group.rebalance is not None:
         complete_join_if_ready(draft, group)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.assign.server import SERVER_ASSIGNORS, ServerMember, Target, TopicId
+from shoal.errors import counted
 from shoal.group.coordinator.cluster_image import ImageTopic
 from shoal.group.coordinator.config import CoordinatorAssignor, OutsideAssignor
 from shoal.group.coordinator.consumer_group_member import (
@@ -103,7 +104,8 @@ def _written(
         if before is not mine and before != mine:
             yield TargetAssignment(group_id, member_id, mine)
     yield TargetEpoch(group_id, epoch, draft.now_ms)
-    cause = f"{assignor} assigned {partition_count} partitions to {len(members)} members"
+    shares = f"{counted(partition_count, 'partition')} to {counted(len(members), 'member')}"
+    cause = f"{assignor} assigned {shares}"
     draft.tell(
         GroupEvent(EventKind.TARGET_COMPUTED, group_id, epoch, cause, member_count=len(members))
     )
