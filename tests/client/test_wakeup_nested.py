@@ -168,7 +168,7 @@ def test_after_the_call_of_a_callback_the_one_around_it_can_still_be_woken(world
 
         async def asks(offsets, error):
             times.append(one._loop.time())
-            await one.wakeups.interruptible(one.questions.partitions_for("t", None))
+            await one.wakeups.interruptible(one.queries.partitions_for("t", None))
             one._loop.call_later(1, one.wakeups.ring)
 
         await one.commit_async(at(1), asks)

@@ -298,31 +298,29 @@ class AsyncConsumer:
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Per partition the first record at or after a time; ``None`` if there is none."""
-        return await self._blocking(self._session.questions.offsets_for_times(times_ms, timeout))
+        return await self._blocking(self._session.queries.offsets_for_times(times_ms, timeout))
 
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return await self._blocking(
-            self._session.questions.ends(partitions, timeout, beginning=True)
-        )
+        return await self._blocking(self._session.queries.ends(partitions, timeout, beginning=True))
 
     async def end_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition."""
         return await self._blocking(
-            self._session.questions.ends(partitions, timeout, beginning=False)
+            self._session.queries.ends(partitions, timeout, beginning=False)
         )
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic: leader, replicas, in sync, offline."""
-        return await self._blocking(self._session.questions.partitions_for(topic, timeout))
+        return await self._blocking(self._session.queries.partitions_for(topic, timeout))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """Every topic of the cluster with its partitions."""
-        return await self._blocking(self._session.questions.list_topics(timeout))
+        return await self._blocking(self._session.queries.list_topics(timeout))
 
     # --- metrics ---
 

@@ -345,27 +345,27 @@ class Consumer:
         self, times_ms: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Per partition the first record at or after a time; ``None`` if there is none."""
-        return self._blocking(self._session.questions.offsets_for_times(times_ms, timeout))
+        return self._blocking(self._session.queries.offsets_for_times(times_ms, timeout))
 
     def beginning_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return self._blocking(self._session.questions.ends(partitions, timeout, beginning=True))
+        return self._blocking(self._session.queries.ends(partitions, timeout, beginning=True))
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition."""
-        return self._blocking(self._session.questions.ends(partitions, timeout, beginning=False))
+        return self._blocking(self._session.queries.ends(partitions, timeout, beginning=False))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic: leader, replicas, in sync, offline."""
-        return self._blocking(self._session.questions.partitions_for(topic, timeout))
+        return self._blocking(self._session.queries.partitions_for(topic, timeout))
 
     def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """Every topic of the cluster with its partitions."""
-        return self._blocking(self._session.questions.list_topics(timeout))
+        return self._blocking(self._session.queries.list_topics(timeout))
 
     # --- metrics ---
 

@@ -22,6 +22,7 @@ from weakref import WeakSet
 from shoal.client.arguments import check_offset
 from shoal.client.broker_links import Links
 from shoal.client.cluster import Cluster
+from shoal.client.cluster_queries import ClusterQueries
 from shoal.client.commits import CommitCallback, Committer, Offsets
 from shoal.client.config import ConsumerConfig
 from shoal.client.deadlines import Deadline
@@ -35,7 +36,6 @@ from shoal.client.metrics import ClientMetrics, MetricListing
 from shoal.client.offsets import EARLIEST, LATEST, fetch_committed
 from shoal.client.position_validation import Validator
 from shoal.client.positions import Positions
-from shoal.client.questions import Questions
 from shoal.client.reactions import RequestReaction, reaction
 from shoal.client.security import tls_context
 from shoal.client.start_positions import Locator
@@ -75,7 +75,7 @@ class ConsumerCore:
             links or Links(config, tls_context(config)),
             auto_create_topics=config.allow_auto_create_topics,
         )
-        self.questions = Questions(self._cluster, config)
+        self.queries = ClusterQueries(self._cluster, config)
         self.buffer = Buffer(self.positions, self._on_room)
         self.polls = PollTally()
         self._reads = ConsumedTally(self._loop.time)
@@ -341,7 +341,7 @@ class ConsumerCore:
         try:
             if self._mode == "subscribe":
                 assert self._group is not None
-                await self._group.before_leaving(self.questions.deadline(None))
+                await self._group.before_leaving(self.queries.deadline(None))
                 step = self._group.perform(self._group.member.unsubscribe(self._group.now_ms))
                 await self._group.run(step, self._call_back, self._commit_for_rebalance)
         except (WakeupError, asyncio.CancelledError):
@@ -415,7 +415,7 @@ class ConsumerCore:
 
     async def position(self, tp: TopicPartition, timeout: float | None) -> int:
         state = self.positions[tp]
-        deadline = self.questions.deadline(timeout)
+        deadline = self.queries.deadline(timeout)
         while state.position is None:
             self._changed.clear()
             error = self._locator.take_error()
@@ -447,7 +447,7 @@ class ConsumerCore:
         wanted = self.positions.consumed() if offsets is None else _checked(offsets)
         began = time.perf_counter_ns()
         try:
-            await committer.commit_sync(wanted, self.questions.deadline(timeout))
+            await committer.commit_sync(wanted, self.queries.deadline(timeout))
         finally:
             self.polls.commit_sync_ns += time.perf_counter_ns() - began
 
@@ -464,7 +464,7 @@ class ConsumerCore:
         began = time.perf_counter_ns()
         try:
             return await fetch_committed(
-                self._cluster, self.config.group_id, partitions, self.questions.deadline(timeout)
+                self._cluster, self.config.group_id, partitions, self.queries.deadline(timeout)
             )
         finally:
             self.polls.committed_ns += time.perf_counter_ns() - began
@@ -474,7 +474,7 @@ class ConsumerCore:
         position = await self.position(tp, timeout)
         known = self.positions[tp].end_offset
         if known is None:
-            known = (await self.questions.ends([tp], timeout, beginning=False))[tp]
+            known = (await self.queries.ends([tp], timeout, beginning=False))[tp]
         return max(0, known - position)
 
     # --- metrics ---

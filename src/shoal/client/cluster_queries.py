@@ -14,8 +14,8 @@ from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.types import OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 
-class Questions:
-    """Of one consumer. Lives on the engine's loop."""
+class ClusterQueries:
+    """Of one consumer, for both its faces. Lives on the engine's loop."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         self._cluster = cluster
