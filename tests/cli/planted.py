@@ -57,6 +57,13 @@ PLANTED = (
         f"{LOG}::test_a_file_that_belongs_to_no_partition_is_not_called_ok",
     ),
     PlantedBug(
+        "a pipe begins with a sentence",
+        "cli/what_if.py",
+        "(tell if sys.stdout.isatty() else warn)(headline_text(found))",
+        "tell(headline_text(found))",
+        "tests/cli/test_what_if.py -k told_what_saves",
+    ),
+    PlantedBug(
         "one entry of an index is called entries",
         "log/inspection.py",
         'return "1 entry" if count == 1 else',

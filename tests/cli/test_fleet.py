@@ -63,7 +63,7 @@ def test_a_report_for_people_has_tables_and_a_picture(
     assert done.returncode == 0, done.stderr
     assert happened in done.stdout
     assert "topic grew" in done.stdout
-    assert "4 more rebalances; --limit shows them" in done.stdout
+    assert "4 more rebalances; --limit shows the rest" in done.stdout
     drawn = (tmp_path / "fleet.svg").read_text()
     assert "records behind" in drawn
     assert "member expired, 3 moved" in drawn

@@ -161,13 +161,13 @@ def _print(found: FleetReport, limit: int) -> None:
             "rebalances": len(found.rebalances),
         },
     )
-    say_more(len(worst), limit, "groups")
+    say_more(len(worst), limit, "group")
     if found.rebalances:
         recent = list(reversed(found.rebalances))[:limit]
         names = ("when", "group", "generation", "cause", "sure", "who", "moved", "took", "pause")
         rows = [_rebalance_row(row) for row in recent]
         print_table(names, rows, title="latest rebalances", is_first=False)
-        say_more(len(found.rebalances), limit, "rebalances")
+        say_more(len(found.rebalances), limit, "rebalance")
     if found.unreadable:
         warn(f"left out because unreadable: {counted(found.unreadable, 'record')}")
 

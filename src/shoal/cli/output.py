@@ -26,6 +26,7 @@ from typing import Any, Final, TextIO
 import typer
 
 from shoal.cli.tables import Column, Piece, lay_out
+from shoal.errors import counted
 
 COLOURS: Final = {
     "Stable": "green",
@@ -333,7 +334,7 @@ def ask_password(what: str, *, twice: bool = False) -> str:
     return str(typer.prompt(printable(what), hide_input=True, confirmation_prompt=twice, err=True))
 
 
-def say_more(count: int, limit: int, what: str) -> None:
+def say_more(count: int, limit: int, noun: str) -> None:
     """Say how many rows were not shown."""
     if count > limit:
-        tell(f"{count - limit:,} more {what}; --limit shows them")
+        tell(f"{counted(count - limit, f'more {noun}')}; --limit shows the rest")

@@ -5,6 +5,7 @@ What is decided is in ``shoal.fleet.rehearse``; this module reads, asks, prints 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -208,7 +209,8 @@ def _print(found: FleetOutlook, rows: Sequence[Rehearsal], limit: int) -> None:
     )
     from shoal.fleet.what_if_picture import headline_text
 
-    tell(headline_text(found))
+    # In a pipe the first line is the header of a table.
+    (tell if sys.stdout.isatty() else warn)(headline_text(found))
     verdicts = (BETTER, SAME, WORSE, BLOCKED)
     print_table(
         (
@@ -258,7 +260,7 @@ def _print(found: FleetOutlook, rows: Sequence[Rehearsal], limit: int) -> None:
             title="what saves most",
             is_first=False,
         )
-        say_more(len(found.advice), limit, "groups to change")
+        say_more(len(found.advice), limit, "group")
     if found.blocked_by:
         print_table(("blocked by", "groups"), list(found.blocked_by.items()), is_first=False)
     if rows and len({row.group for row in rows}) == 1:
