@@ -124,9 +124,11 @@ def test_only_the_first_of_many_guesses_by_scram_is_looked_at(guarded, mechanism
         challenge = bytes(authenticate(client, first).auth_bytes)
         proofs = [prove(mechanism, word, first, challenge)[0] for word in ("wrong", "no", SECRET)]
         asked = [SaslAuthenticateRequest(auth_bytes=proof) for proof in proofs]
-        frames = [b"".join(encode_request(one.API_KEY, 2, 1, "raw", one)) for one in asked]
+        frames = [
+            b"".join(encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, "raw", one)) for one in asked
+        ]
         client.sock.sendall(b"".join(frames))
-        answer = client.receive(SaslAuthenticateRequest.API_KEY, 2)
+        answer = client.receive(ApiKey.SASL_AUTHENTICATE, 2)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert client.is_cut()
     assert guarded.live.counters.refused["authentication"] == before + 1
