@@ -17,6 +17,7 @@ from shoal.records.batch import (
     checksum_holds,
     decode_batch,
     encode_batch,
+    encode_single,
     iter_headers,
     next_offset,
     parse_records,
@@ -53,6 +54,14 @@ def test_a_batch_is_laid_out_as_kafka_lays_it_out() -> None:
         "24" "00" "00" "00" "06" "6b6579" "0a" "76616c7565" "02" "02" "68" "02" "31"
     )  # fmt: skip
     assert ONE.hex() == written
+    assert checksum_holds(ONE)
+
+
+@given(st.binary(max_size=200), st.none() | st.binary(max_size=200), st.integers(-1, 2**53))
+def test_a_single_record_is_encoded_as_any_other(
+    key: bytes, value: bytes | None, timestamp_ms: int
+) -> None:
+    assert encode_single(key, value, timestamp_ms) == encode_batch([(key, value, (), timestamp_ms)])
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from shoal.records import compression
 from shoal.records.checksum import Buffer, crc32c
 from shoal.records.record import (
     RECORD_SIZE_MIN,
+    VARINT,
     Fields,
     encode_record,
     parse_body,
@@ -43,6 +44,9 @@ _LENGTH_FROM: Final = 12  # what ``length`` counts begins here
 _CRC_FROM: Final = 21
 _MESSAGE_SIZE_MIN: Final = 14  # what formats 0 and 1 need behind ``length``
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+# Its two halves: the checksum is the end of the first and covers the second.
+_FRONT: Final = struct.Struct(">qiibI")
+_COVERED: Final = struct.Struct(">hiqqqhii")
 _PREFIX: Final = struct.Struct(">qi")
 _PLACE: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
@@ -407,6 +411,21 @@ def encode_batch(
     )
 
 
+def encode_single(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
+    """``encode_batch`` of one record without headers, as coordinators write them all the time."""
+    value_parts = (VARINT[-1], b"") if value is None else (VARINT[len(value)], value)
+    record = b"".join((b"\0\0\0", VARINT[len(key)], key, *value_parts, b"\0"))
+    covered = _COVERED.pack(0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1)
+    covered += VARINT[len(record)] + record
+    return front(covered) + covered
+
+
+def front(covered: bytes, base_offset: int = 0, leader_epoch: int = -1) -> bytes:
+    """What stands in front of all that the checksum covers."""
+    length = _CRC_FROM - _LENGTH_FROM + len(covered)
+    return _FRONT.pack(base_offset, length, leader_epoch, 2, crc32c(covered))
+
+
 def seal(
     body: Buffer,
     *,
@@ -422,17 +441,8 @@ def seal(
     record_count: int,
 ) -> bytes:
     """Put the header and the checksum in front of encoded (and compressed) records."""
-    batch = bytearray(HEADER_SIZE)
-    batch += body
     try:
-        _HEADER.pack_into(
-            batch,
-            0,
-            base_offset,
-            len(batch) - _LENGTH_FROM,
-            leader_epoch,
-            2,
-            0,
+        covered = _COVERED.pack(
             attributes,
             last_offset_delta,
             base_timestamp_ms,
@@ -442,10 +452,12 @@ def seal(
             base_sequence,
             record_count,
         )
+        crc = crc32c(body, crc32c(covered))
+        length = HEADER_SIZE - _LENGTH_FROM + len(body)
+        front = _FRONT.pack(base_offset, length, leader_epoch, 2, crc)
     except struct.error as error:
         raise ValueError(f"a field of the batch does not fit: {error}") from None
-    _write_checksum(batch, 0, len(batch))
-    return bytes(batch)
+    return b"".join((front, covered, body))
 
 
 def _write_checksum(buffer: bytearray | memoryview, position: int, size: int) -> None:

@@ -11,12 +11,19 @@ import struct
 from typing import Final, NamedTuple
 
 from shoal.errors import CorruptDataError
-from shoal.records.batch import NewRecord, decode_batch, encode_batch
+from shoal.records.batch import decode_batch, front
 from shoal.records.checksum import Buffer
 
 MARKER_SIZE: Final = 78
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
+# Attributes to record count, and the one record: every field of a marker has its place.
+_MARKER: Final = struct.Struct(">hiqqqhii5shhchic")
+_ATTRIBUTES: Final = 0x30  # transactional, control
+_NO_SEQUENCE: Final = -1
+# Sizes as varints: of the record and (behind its attributes and deltas) the key; of the value.
+_BEFORE_KEY: Final = b"\x20\0\0\0\x08"
+_BEFORE_VALUE: Final = b"\x0c"
 _ABORT: Final = 0
 _COMMIT: Final = 1
 
@@ -40,21 +47,24 @@ def encode_marker(
     leader_epoch: int = -1,
 ) -> bytes:
     """The control batch which ends a producer's transaction in one partition."""
-    record: NewRecord = (
-        _CONTROL_KEY.pack(0, commit),
-        _CONTROL_VALUE.pack(0, coordinator_epoch),
-        (),
+    covered = _MARKER.pack(
+        _ATTRIBUTES,
+        0,
         timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        _NO_SEQUENCE,
+        1,
+        _BEFORE_KEY,
+        0,
+        commit,
+        _BEFORE_VALUE,
+        0,
+        coordinator_epoch,
+        b"\0",
     )
-    return encode_batch(
-        [record],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-        leader_epoch=leader_epoch,
-    )
+    return front(covered, base_offset, leader_epoch) + covered
 
 
 def read_marker(data: Buffer, position: int = 0, *, check_crc: bool = True) -> EndMarker | None:
