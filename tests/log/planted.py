@@ -25,11 +25,23 @@ PLANTED = (
     PlantedBug(
         "acknowledged before the sync",
         "log/partition.py",
-        "        if not self.durability.waits:\n"
-        "            segment = self._segments[-1]\n            self._advance(offset",
-        "        if True:\n"
-        "            segment = self._segments[-1]\n            self._advance(offset",
+        "        if not self.durability.waits:\n            segment = self._segments[-1]\n",
+        "        if True:\n            segment = self._segments[-1]\n",
         f"{CLEANING} -k nothing_unsynced",
+    ),
+    PlantedBug(
+        "what the broker encoded itself may be larger than its topic allows",
+        "log/validation.py",
+        "        or producer_id >= 0\n        or size > config.max_message_bytes\n",
+        "        or producer_id >= 0\n",
+        f"{PARTITION} -k encoded_itself_has_limits",
+    ),
+    PlantedBug(
+        "a marker that has been written ends nothing",
+        "log/partition.py",
+        "        self._note_marker(read_header(data), EndMarker(",
+        "        _ = (read_header(data), EndMarker(",
+        f"{TRANSACTIONS} -k last_stable_offset_stands",
     ),
     PlantedBug(
         "directories are not synced",

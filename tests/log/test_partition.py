@@ -59,6 +59,39 @@ def test_the_broker_may_append_several_batches_at_once() -> None:
     assert [record.value for record in read_records(log)] == [b"a", b"b", b"c"]
 
 
+def test_what_the_broker_encoded_itself_is_stored_as_if_it_had_been_checked() -> None:
+    quick, checked = make(), make()
+    for index in range(3):
+        data = batch(*[b"x"] * (index + 1), timestamp_ms=NOW_MS - index)
+        # What is not writable is not its own.
+        found = quick.append(bytearray(data), now_ms=NOW_MS, origin=Origin.BROKER)
+        assert found == checked.append(data, now_ms=NOW_MS, origin=Origin.BROKER)
+    assert read_batches(quick) == read_batches(checked)
+    assert quick.latest_by_time() == checked.latest_by_time() == OffsetAndTimestamp(0, NOW_MS, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ("max_message_bytes", ErrorCode.MESSAGE_TOO_LARGE),
+        ("segment_bytes", ErrorCode.RECORD_LIST_TOO_LARGE),
+    ],
+)
+def test_what_the_broker_encoded_itself_has_limits(limit: str, error: ErrorCode) -> None:
+    data = bytearray(batch(b"x" * 2000))
+    size = len(data)
+    assert make(**{limit: size}).append(data, now_ms=NOW_MS, origin=Origin.BROKER).error == 0
+    log = make(**{limit: size - 1})
+    assert log.append(data, now_ms=NOW_MS, origin=Origin.BROKER).error is error
+    assert log.end_offset == 0
+
+
+def test_what_the_broker_encoded_itself_gets_the_append_time_where_a_topic_wants_it() -> None:
+    log = make(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    log.append(bytearray(batch(b"a", timestamp_ms=5)), now_ms=NOW_MS + 7, origin=Origin.BROKER)
+    assert [record.timestamp_ms for record in read_records(log)] == [NOW_MS + 7]
+
+
 def test_log_append_time_is_the_brokers_clock() -> None:
     log = make(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     result = log.append(batch(b"a", b"b", timestamp_ms=5), now_ms=NOW_MS + 7)

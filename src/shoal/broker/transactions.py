@@ -21,7 +21,7 @@ from shoal.broker.internal_log import end_offset, walk
 from shoal.broker.partitions import Partition
 from shoal.errors import CorruptDataError, ErrorCode, InvalidMessageError
 from shoal.machine.decision import Caller
-from shoal.records.batch import decode_batch, encode_batch, iter_headers
+from shoal.records.batch import decode_batch, encode_batch, encode_single, iter_headers
 from shoal.records.objects import decode_records
 from shoal.transaction.coordinator import (
     TransactionConfig,
@@ -71,6 +71,8 @@ class TransactionTopicFormat:
         )
 
     def batch(self, records: Sequence[TransactionLogRecord], now_ms: int) -> bytes:
+        if len(records) == 1:
+            return encode_single(*encode(records[0]), now_ms)
         return encode_batch([(key, value, (), now_ms) for key, value in map(encode, records)])
 
     def load(self, partition: Partition, machine: TransactionCoordinator) -> None:

@@ -35,12 +35,13 @@ from shoal.log.validation import (
     RecordErrors,
     Refusal,
     check,
+    own_batch,
     recompresses,
     stores_as_sent,
     usual_batch,
 )
-from shoal.records.batch import BatchHeader, assign_offsets
-from shoal.records.markers import encode_marker, read_marker
+from shoal.records.batch import BatchHeader, assign_offsets, read_header
+from shoal.records.markers import EndMarker, encode_marker, read_marker
 from shoal.records.vetting import Facts, quick_vetter
 from shoal.types import OffsetAndTimestamp, TimestampType, TopicPartition
 
@@ -274,6 +275,10 @@ class PartitionLog:
             usual = usual_batch(data, self._config, now_ms, self._latest_of)
             if usual is not None:
                 return self._append_usual([(data, *usual)], now_ms)[0]
+        elif not from_client and isinstance(data, bytearray):
+            own = own_batch(data, self._config)
+            if own is not None:
+                return self._append_usual([(data, *own)], now_ms)[0]
         checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
@@ -310,19 +315,30 @@ class PartitionLog:
         """
         if self.fenced is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
+        assert not self.closed, "appended to a closed log"
         verdict = self.producers.check_marker(
             producer_id, producer_epoch, coordinator_epoch, transaction_version
         )
         if verdict is not None:
             return self._refusal(verdict)
+        offset = self.end_offset
         data = encode_marker(
             commit=commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
+            base_offset=offset,
+            leader_epoch=self.leader_epoch,
         )
-        return self.append(data, now_ms=now_ms, origin=Origin.BROKER)
+        if self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return self.append(data, now_ms=now_ms, origin=Origin.BROKER)
+        problem = self._store([(data, offset, now_ms, offset)], now_ms)
+        if problem is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
+        self._note_marker(read_header(data), EndMarker(commit, coordinator_epoch), offset, None)
+        self._show()
+        return AppendResult(ErrorCode.NONE, offset, offset, None, self.start_offset)
 
     def append_run(self, run: Sequence[bytearray | memoryview], now_ms: int) -> list[AppendResult]:
         """As ``append`` of each, sent by clients, but written in one step where that is possible.
@@ -358,9 +374,7 @@ class PartitionLog:
         problem = self._store(parts, now_ms)
         if problem is not None:
             return [self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)] * len(run)
-        if not self.durability.waits:
-            segment = self._segments[-1]
-            self._advance(self.end_offset, segment, segment.size)
+        self._show()
         return results
 
     def _append_checked(self, checked: Checked, now_ms: int) -> AppendResult:
@@ -393,28 +407,20 @@ class PartitionLog:
             offset += header.last_offset_delta + 1
             if header.producer_id >= 0:
                 if header.is_control:
-                    self._note_marker(header, data, position, offset - 1, append_time_ms)
+                    marker = read_marker(data, position, check_crc=False)
+                    if marker is not None:
+                        self._note_marker(header, marker, offset - 1, append_time_ms)
                 else:
                     self.producers.note(header, offset - 1, append_time_ms)
             position += header.size_bytes
-        if not self.durability.waits:
-            segment = self._segments[-1]
-            self._advance(offset, segment, segment.size)
+        self._show()
         return AppendResult(
             ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
         )
 
     def _note_marker(
-        self,
-        header: BatchHeader,
-        data: bytearray | memoryview,
-        position: int,
-        offset: int,
-        append_time_ms: int | None,
+        self, header: BatchHeader, marker: EndMarker, offset: int, append_time_ms: int | None
     ) -> None:
-        marker = read_marker(data, position, check_crc=False)
-        if marker is None:
-            return
         aborted = self.producers.note_marker(header, marker, offset, append_time_ms)
         if aborted is not None:
             segment = self._segments[-1]
@@ -450,6 +456,12 @@ class PartitionLog:
         self.end_offset = end_offset
         self.unsynced.note(segment)
         return None
+
+    def _show(self) -> None:
+        """Let readers see what was appended, unless the durability has them wait for a sync."""
+        if not self.durability.waits:
+            segment = self._segments[-1]
+            self._advance(self.end_offset, segment, segment.size)
 
     def _cut_back(self, segment: Segment) -> None:
         """A failed append must not leave bytes behind; if it cannot be undone, stop here."""
