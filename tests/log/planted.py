@@ -609,8 +609,8 @@ PLANTED = (
     PlantedBug(
         "a batch larger than a segment is quickly checked",
         "log/validation.py",
-        "        or size > config.segment_bytes\n",
-        "",
+        "        or size > config.segment_bytes\n        or (latest_ms",
+        "        or (latest_ms",
         "tests/log/test_validation.py -k quick_check",
     ),
     PlantedBug(

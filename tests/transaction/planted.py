@@ -5,9 +5,17 @@ from __future__ import annotations
 from tests.planted.bugs import PlantedBug
 
 TESTS = "tests/transaction/test_coordinator.py"
+JOURNAL = "tests/transaction/test_journal.py"
 COORDINATOR = "transaction/coordinator.py"
 
 PLANTED = (
+    PlantedBug(
+        "the number of tags in a record is too small",
+        "wire/transaction_topic.py",
+        "tags + 1, tagged + _TAGGED_ID.pack(1, 8, next_producer_id)",
+        "tags, tagged",
+        f"{JOURNAL} -k bytes_of_its_schema",
+    ),
     PlantedBug(
         "a second init does not fence the first producer",
         COORDINATOR,
@@ -40,7 +48,7 @@ PLANTED = (
     PlantedBug(
         "KAFKA-20310: the next producer id is forgotten in the log",
         "transaction/journal.py",
-        "        next_producer_id=_number(record.next_producer_id),\n",
+        "        next_producer_id=_NEVER if following is None else following,\n",
         "        next_producer_id=-1,\n",
         f"{TESTS} -k runs_out_in_the_new_flow",
     ),

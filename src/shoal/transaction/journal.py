@@ -76,7 +76,23 @@ def encode(record: TransactionLogRecord) -> tuple[bytes, bytes | None]:
     key = encode_key(record.transactional_id)
     if isinstance(record, TransactionTombstone):
         return key, None
-    return key, encode_value(_value(record))
+    start_ms, following = record.start_ms, record.next_producer_id
+    before = record.previous_producer_id
+    return key, encode_value(
+        producer_id=record.producer_id,
+        # Kafka names the id itself where there was no other before it.
+        previous_producer_id=record.producer_id if before is None else before,
+        next_producer_id=_NEVER if following is None else following,
+        producer_epoch=record.epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_status=record.state,
+        transaction_partitions=(
+            None if record.state is TransactionState.EMPTY else record.partitions
+        ),
+        transaction_last_update_timestamp_ms=record.update_ms,
+        transaction_start_timestamp_ms=_NEVER if start_ms is None else start_ms,
+        client_transaction_version=record.client_version,
+    )
 
 
 def decode(
@@ -93,31 +109,6 @@ def decode(
     if value is None:
         return TransactionTombstone(transactional_id)
     return _record(transactional_id, decode_value(value))
-
-
-def _value(record: TransactionRecord) -> TransactionLogValue:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(record.partitions):
-        topics.setdefault(topic, []).append(partition)
-    listed = [
-        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=partitions)
-        for topic, partitions in topics.items()
-    ]
-    return TransactionLogValue(
-        producer_id=record.producer_id,
-        # Kafka names the id itself where there was no other before it.
-        previous_producer_id=record.producer_id
-        if record.previous_producer_id is None
-        else record.previous_producer_id,
-        next_producer_id=_number(record.next_producer_id),
-        producer_epoch=record.epoch,
-        transaction_timeout_ms=record.timeout_ms,
-        transaction_status=int(record.state),
-        transaction_partitions=None if record.state is TransactionState.EMPTY else listed,
-        transaction_last_update_timestamp_ms=record.update_ms,
-        transaction_start_timestamp_ms=_number(record.start_ms),
-        client_transaction_version=record.client_version,
-    )
 
 
 def _record(transactional_id: str, value: TransactionLogValue) -> TransactionRecord:
@@ -140,10 +131,6 @@ def _record(transactional_id: str, value: TransactionLogValue) -> TransactionRec
         next_producer_id=_optional(value.next_producer_id),
         client_version=value.client_transaction_version,
     )
-
-
-def _number(value: int | None) -> int:
-    return _NEVER if value is None else value
 
 
 def _optional(value: int) -> int | None:

@@ -9,6 +9,7 @@ Rule: a key of a type we do not know is skipped, never an error (KIP-915).
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
@@ -27,9 +28,16 @@ from shoal.wire.schema import (
 )
 
 _VERSION: Final = Layout(">h")
+# A value's version and the fields from its producer id to its status; both times and how many tags.
+_BEFORE_PARTITIONS: Final = Layout(">hqhib")
+_BEHIND_PARTITIONS: Final = Layout(">qqb")
+_TAGGED_ID: Final = Layout(">bbq")
+_TAGGED_VERSION: Final = Layout(">bbh")
 _KEY_TYPE: Final = 0
 _IDS_KNOWN: Final = 4096
 """Whose keys need not be encoded again: an id writes three records for each transaction."""
+_PARTITIONS_KNOWN: Final = 1024
+"""The same of what is in their transactions."""
 
 
 class TransactionLogKey(Message, versions=(0, 0), flexible=None):
@@ -65,9 +73,64 @@ def decode_key(data: bytes | memoryview) -> str | None:
     return TransactionLogKey.decode(data[_VERSION.size :], 0).transactional_id
 
 
-def encode_value(value: TransactionLogValue) -> bytes:
-    """In version 1, which Kafka writes since ``transaction.version`` 1."""
-    return _VERSION.pack(1) + value.encode(1)
+def encode_value(
+    *,
+    producer_id: int,
+    previous_producer_id: int,
+    next_producer_id: int,
+    producer_epoch: int,
+    transaction_timeout_ms: int,
+    transaction_status: int,
+    transaction_partitions: AbstractSet[tuple[str, int]] | None,
+    transaction_last_update_timestamp_ms: int,
+    transaction_start_timestamp_ms: int,
+    client_transaction_version: int,
+) -> bytes:
+    """A ``TransactionLogValue`` in version 1, which Kafka writes since ``transaction.version`` 1.
+
+    Written without one, for a transaction takes three of them, and its partitions stay the same.
+    """
+    tags = 0
+    tagged = b""
+    if previous_producer_id != -1:
+        tags, tagged = 1, _TAGGED_ID.pack(0, 8, previous_producer_id)
+    if next_producer_id != -1:
+        tags, tagged = tags + 1, tagged + _TAGGED_ID.pack(1, 8, next_producer_id)
+    if client_transaction_version:
+        tags, tagged = tags + 1, tagged + _TAGGED_VERSION.pack(2, 2, client_transaction_version)
+    return b"".join(
+        (
+            _BEFORE_PARTITIONS.pack(
+                1, producer_id, producer_epoch, transaction_timeout_ms, transaction_status
+            ),
+            b"\0" if transaction_partitions is None else _partitions(transaction_partitions),
+            _BEHIND_PARTITIONS.pack(
+                transaction_last_update_timestamp_ms, transaction_start_timestamp_ms, tags
+            ),
+            tagged,
+        )
+    )
+
+
+@lru_cache(maxsize=_PARTITIONS_KNOWN)
+def _partitions(partitions: AbstractSet[tuple[str, int]]) -> bytes:
+    """That field alone, as it stands in a value of version 1."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    value = TransactionLogValue(
+        producer_id=0,
+        producer_epoch=0,
+        transaction_timeout_ms=0,
+        transaction_status=0,
+        transaction_partitions=[
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=numbers)
+            for topic, numbers in topics.items()
+        ],
+        transaction_last_update_timestamp_ms=0,
+        transaction_start_timestamp_ms=0,
+    ).encode(1)
+    return value[_BEFORE_PARTITIONS.size - _VERSION.size : -_BEHIND_PARTITIONS.size]
 
 
 def decode_value(data: bytes | memoryview) -> TransactionLogValue:
