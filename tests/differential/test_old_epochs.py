@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +69,7 @@ def age_at_once(broker: Broker) -> Callable[[Stage, str, int], None]:
             runtime = broker.live.transactions.runtime_of(name)
             assert not isinstance(runtime, ErrorCode)
             records = runtime.machine._records
-            records[name] = replace(records[name], epoch=epoch - 1)
+            records[name] = records[name]._replace(epoch=epoch - 1)
 
         asyncio.run_coroutine_threadsafe(change(), broker.live.loop).result(30)
 

@@ -38,8 +38,8 @@ TRANSACTION_BUGS = (
     Bug(
         "KAFKA-9600: partitions are added for whoever had the id before",
         COORDINATOR,
-        "    return ErrorCode.NONE if record.epoch == epoch else ErrorCode.PRODUCER_FENCED\n",
-        "    return ErrorCode.NONE\n",
+        "    return _NONE if record.epoch == epoch else ErrorCode.PRODUCER_FENCED\n",
+        "    return _NONE\n",
     ),
     Bug(
         "KAFKA-20090: a coordinator's abort leaves an id without epochs",
@@ -81,13 +81,13 @@ TRANSACTION_BUGS = (
         COORDINATOR,
         """            if record.state.is_prepared:
                 self._order_markers(draft, record)
-            elif record.state is TransactionState.ONGOING:""",
-        """            if record.state is TransactionState.ONGOING:""",
+            elif record.state is _ONGOING:""",
+        """            if record.state is _ONGOING:""",
     ),
     Bug(
         "after a restart nobody watches how long a transaction takes",
         COORDINATOR,
-        """            elif record.state is TransactionState.ONGOING:
+        """            elif record.state is _ONGOING:
                 self._arm_timeout(record)
         return""",
         """        return""",

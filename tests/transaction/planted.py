@@ -94,8 +94,8 @@ PLANTED = (
     PlantedBug(
         "partitions of the last transaction are in the next one",
         COORDINATOR,
-        "    done = replace(prepared, state=state, partitions=frozenset(), update_ms=now_ms)\n",
-        "    done = replace(prepared, state=state, update_ms=now_ms)\n",
+        "    done = prepared._replace(state=state, partitions=frozenset(), update_ms=now_ms)\n",
+        "    done = prepared._replace(state=state, update_ms=now_ms)\n",
         f"{TESTS} -k before_it_is_complete",
     ),
     PlantedBug(

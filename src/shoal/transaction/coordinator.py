@@ -26,7 +26,7 @@ after its producer died needs the producer id and epoch it had.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -89,6 +89,12 @@ class _Phase(Enum):
     UNLOADED = "unloaded"
 
 
+# In Python 3.11 to look a member up takes longer than what is done with it.
+_ACTIVE: Final = _Phase.ACTIVE
+_ONGOING: Final = TransactionState.ONGOING
+_NONE: Final = ErrorCode.NONE
+
+
 class _Draft:
     """A decision being written. It lives for one call."""
 
@@ -133,7 +139,7 @@ class TransactionCoordinator:
         if isinstance(record, TransactionTombstone):
             self._records.pop(record.transactional_id, None)
             return
-        if self._phase is _Phase.ACTIVE:
+        if self._phase is _ACTIVE:
             assert before is None or may_move(before.state, record.state), (before, record)
         self._records[record.transactional_id] = record
 
@@ -144,13 +150,13 @@ class TransactionCoordinator:
     def loaded(self, now_ms: int) -> TransactionDecision:
         """Markers of what was decided are ordered again; what is open has its time counted on."""
         assert self._phase is _Phase.LOADING
-        self._phase = _Phase.ACTIVE
+        self._phase = _ACTIVE
         draft = _Draft(now_ms)
         self._timers.arm(("expiry", ""), now_ms + self._config.remove_expired_interval_ms)
         for record in self._records.values():
             if record.state.is_prepared:
                 self._order_markers(draft, record)
-            elif record.state is TransactionState.ONGOING:
+            elif record.state is _ONGOING:
                 self._arm_timeout(record)
         return _decision(draft)
 
@@ -168,13 +174,13 @@ class TransactionCoordinator:
 
     def durable(self) -> object:
         """Without the last epochs, which the log does not hold."""
-        return {key: replace(each, last_epoch=None) for key, each in self._records.items()}
+        return {key: each._replace(last_epoch=None) for key, each in self._records.items()}
 
     # --- Requests --------------------------------------------------------------------------------
 
     def handle(self, request: Any, caller: Caller, now_ms: int) -> TransactionDecision:
         draft = _Draft(now_ms)
-        if self._phase is not _Phase.ACTIVE:
+        if self._phase is not _ACTIVE:
             draft.replies.append(Reply(caller.ticket, refusal(request, self._refusal)))
         else:
             self._answer(draft, request, caller)
@@ -221,7 +227,7 @@ class TransactionCoordinator:
             self._refuse(draft, request, caller, ErrorCode.PRODUCER_FENCED)
         elif record.state.is_prepared:
             self._park(draft, record, request, caller)
-        elif record.state is TransactionState.ONGOING:
+        elif record.state is _ONGOING:
             # Whoever had it is fenced with its transaction; the newcomer waits for the end of it.
             if self._abort(draft, record, "its id was initialised again"):
                 self._park(draft, record, request, caller)
@@ -270,8 +276,7 @@ class TransactionCoordinator:
                 self._refuse(draft, request, caller, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
                 return
             producer_id, epoch, previous = fresh, 0, record.producer_id
-        bumped = replace(
-            record,
+        bumped = record._replace(
             producer_id=producer_id,
             epoch=epoch,
             previous_producer_id=previous,
@@ -296,18 +301,17 @@ class TransactionCoordinator:
     def _add(self, draft: _Draft, request: AddPartitions, caller: Caller) -> None:
         record = self._records.get(request.transactional_id)
         error = _identity_error(record, request.producer_id, request.epoch)
-        if record is None or error is not ErrorCode.NONE:
+        if record is None or error is not _NONE:
             draft.replies.append(Reply(caller.ticket, error))
             return
         if record.state.is_prepared:
             self._park(draft, record, request, caller)
             return
-        is_open = record.state is TransactionState.ONGOING
+        is_open = record.state is _ONGOING
         if not (is_open and request.partitions <= record.partitions):
             partitions = request.partitions | record.partitions if is_open else request.partitions
-            ongoing = replace(
-                record,
-                state=TransactionState.ONGOING,
+            ongoing = record._replace(
+                state=_ONGOING,
                 partitions=partitions,
                 # The clock of a transaction starts with its first partition, not at begin.
                 start_ms=record.start_ms if is_open else draft.now_ms,
@@ -317,21 +321,21 @@ class TransactionCoordinator:
             draft.journal.append(ongoing)
             if not is_open:
                 self._arm_timeout(ongoing)
-        draft.replies.append(Reply(caller.ticket, ErrorCode.NONE))
+        draft.replies.append(Reply(caller.ticket, _NONE))
 
     def verify(self, request: VerifyPartitions) -> ErrorCode:
         """A question: it changes nothing, so whoever appends in the same breath may rely on it."""
-        if self._phase is not _Phase.ACTIVE:
+        if self._phase is not _ACTIVE:
             return self._refusal
         record = self._records.get(request.transactional_id)
         error = _identity_error(record, request.producer_id, request.epoch)
-        if record is None or error is not ErrorCode.NONE:
+        if record is None or error is not _NONE:
             return error
         if record.state.is_prepared:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        is_open = record.state is TransactionState.ONGOING
+        is_open = record.state is _ONGOING
         if is_open and request.partitions <= record.partitions:
-            return ErrorCode.NONE
+            return _NONE
         return ErrorCode.TRANSACTION_ABORTABLE
 
     # EndTxn
@@ -344,20 +348,20 @@ class TransactionCoordinator:
             self._refuse(draft, request, caller, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
         if record.state.is_prepared and (is_retry or request.producer_epoch == record.epoch):
-            error = ErrorCode.NONE if _same_outcome(record, request) else _OTHER_OUTCOME
+            error = _NONE if _same_outcome(record, request) else _OTHER_OUTCOME
         elif bumps:
             error = _end_error(record, request, is_retry=is_retry)
         else:
             error = _old_end_error(record, request)
-        if error is not ErrorCode.NONE:
+        if error is not _NONE:
             self._refuse(draft, request, caller, error)
         elif record.state.is_prepared:
             # It was told before, and the answer was lost: told again when it is complete.
             self._park(draft, record, request, caller)
-        elif record.state is TransactionState.ONGOING:
+        elif record.state is _ONGOING:
             self._prepare(draft, request, caller, record, bumps=bumps)
         elif is_retry or not bumps:
-            self._reply_end(draft, caller, record)
+            self._reply_end(draft, caller, record.producer_id, record.epoch)
         else:
             self._abort_nothing(draft, request, caller, record)
 
@@ -376,7 +380,7 @@ class TransactionCoordinator:
             return
         self._write_prepared(draft, prepared)
         # What Complete* will hold: the outcome is certain once this record is durable.
-        self._reply_end(draft, caller, _completed(prepared, draft.now_ms))
+        self._reply_end(draft, caller, *_producer_after(prepared))
 
     def _prepared(
         self, draft: _Draft, record: TransactionRecord, *, commit: bool, bumps: bool
@@ -389,8 +393,7 @@ class TransactionCoordinator:
             if following is None:
                 return None
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        return replace(
-            record,
+        return record._replace(
             state=state,
             epoch=epoch,
             last_epoch=record.epoch if bumps else record.last_epoch,
@@ -414,25 +417,25 @@ class TransactionCoordinator:
             return
         ended = _completed(prepared, draft.now_ms)
         draft.journal.append(ended)
-        self._reply_end(draft, caller, ended)
+        self._reply_end(draft, caller, ended.producer_id, ended.epoch)
 
-    def _reply_end(self, draft: _Draft, caller: Caller, record: TransactionRecord) -> None:
-        response = EndTxnResponse(producer_id=record.producer_id, producer_epoch=record.epoch)
+    def _reply_end(self, draft: _Draft, caller: Caller, producer_id: int, epoch: int) -> None:
+        response = EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
         draft.replies.append(Reply(caller.ticket, response))
 
     def _abort_by_admin(self, draft: _Draft, request: AbortByAdmin) -> ErrorCode:
         record = self._records.get(request.transactional_id)
         if record is None or record.producer_id != request.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if record.state is TransactionState.ONGOING:
+        if record.state is _ONGOING:
             if self._abort(draft, record, "an administrator asked for it"):
-                return ErrorCode.NONE
+                return _NONE
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         is_aborted = record.state in (
             TransactionState.PREPARE_ABORT,
             TransactionState.COMPLETE_ABORT,
         )
-        return ErrorCode.NONE if is_aborted else ErrorCode.INVALID_TXN_STATE
+        return _NONE if is_aborted else ErrorCode.INVALID_TXN_STATE
 
     # Markers
 
@@ -489,7 +492,7 @@ class TransactionCoordinator:
     def tick(self, now_ms: int) -> TransactionDecision:
         """Do what is due. It stops after the first thing that writes: call until nothing is."""
         draft = _Draft(now_ms)
-        while self._phase is _Phase.ACTIVE and not draft.journal:
+        while self._phase is _ACTIVE and not draft.journal:
             name = self._timers.pop_due(now_ms)
             if name is None:
                 break
@@ -510,7 +513,7 @@ class TransactionCoordinator:
         if record is None:
             return
         if kind == "timeout":
-            if record.state is TransactionState.ONGOING:
+            if record.state is _ONGOING:
                 cause = f"it was open for more than {record.timeout_ms} ms"
                 if not self._abort(draft, record, cause):
                     self._timers.arm((kind, transactional_id), draft.now_ms + _AGAIN_MS)
@@ -538,8 +541,7 @@ class TransactionCoordinator:
             following = self._new_producer_id()
             if following is None:
                 return False
-        prepared = replace(
-            record,
+        prepared = record._replace(
             state=TransactionState.PREPARE_ABORT,
             epoch=bumps_to,
             last_epoch=record.epoch,
@@ -576,7 +578,7 @@ class TransactionCoordinator:
             record = self._records.get(decided.transactional_id)
             if record is None:
                 continue
-            if record.state is TransactionState.ONGOING:
+            if record.state is _ONGOING:
                 name = ("timeout", record.transactional_id)
                 assert record.start_ms is not None
                 if record.is_two_phase:
@@ -607,7 +609,7 @@ class TransactionCoordinator:
 
     @property
     def is_active(self) -> bool:
-        return self._phase is _Phase.ACTIVE
+        return self._phase is _ACTIVE
 
     @property
     def records(self) -> Collection[TransactionRecord]:
@@ -635,7 +637,7 @@ def _may_continue(record: TransactionRecord, producer_id: int, epoch: int) -> bo
 def _identity_error(record: TransactionRecord | None, producer_id: int, epoch: int) -> ErrorCode:
     if record is None or record.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return ErrorCode.NONE if record.epoch == epoch else ErrorCode.PRODUCER_FENCED
+    return _NONE if record.epoch == epoch else ErrorCode.PRODUCER_FENCED
 
 
 _OTHER_OUTCOME: Final = ErrorCode.INVALID_TXN_STATE
@@ -658,11 +660,11 @@ def _old_end_error(record: TransactionRecord, request: EndTxnRequest) -> ErrorCo
     """EndTxn up to v4."""
     if request.producer_epoch != record.epoch:
         return ErrorCode.PRODUCER_FENCED
-    if record.state is TransactionState.ONGOING:
-        return ErrorCode.NONE
+    if record.state is _ONGOING:
+        return _NONE
     if record.state is TransactionState.EMPTY:
         return ErrorCode.INVALID_TXN_STATE
-    return ErrorCode.NONE if _same_outcome(record, request) else _OTHER_OUTCOME
+    return _NONE if _same_outcome(record, request) else _OTHER_OUTCOME
 
 
 def _end_error(record: TransactionRecord, request: EndTxnRequest, *, is_retry: bool) -> ErrorCode:
@@ -670,15 +672,15 @@ def _end_error(record: TransactionRecord, request: EndTxnRequest, *, is_retry: b
     is_current = request.producer_epoch == record.epoch and not is_retry
     if record.state.is_prepared or not (is_current or is_retry):
         return ErrorCode.PRODUCER_FENCED
-    if record.state is TransactionState.ONGOING:
-        return ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
+    if record.state is _ONGOING:
+        return _NONE if is_current else ErrorCode.PRODUCER_FENCED
     if is_current:
         # Nothing is open: an abort is how a client clears what it is not sure of.
-        return ErrorCode.INVALID_TXN_STATE if request.committed else ErrorCode.NONE
+        return ErrorCode.INVALID_TXN_STATE if request.committed else _NONE
     if record.state is TransactionState.EMPTY:
         return ErrorCode.PRODUCER_FENCED
     if _same_outcome(record, request):
-        return ErrorCode.NONE
+        return _NONE
     # A commit that finds an abort: only the coordinator can have made it (KAFKA-20785).
     return ErrorCode.PRODUCER_FENCED if request.committed else _OTHER_OUTCOME
 
@@ -687,16 +689,23 @@ def _completed(prepared: TransactionRecord, now_ms: int) -> TransactionRecord:
     """What follows when every marker is durable."""
     commit = prepared.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-    done = replace(prepared, state=state, partitions=frozenset(), update_ms=now_ms)
+    done = prepared._replace(state=state, partitions=frozenset(), update_ms=now_ms)
     if prepared.next_producer_id is None:
         return done
-    return replace(
-        done,
-        producer_id=prepared.next_producer_id,
-        epoch=0,
+    producer_id, epoch = _producer_after(prepared)
+    return done._replace(
+        producer_id=producer_id,
+        epoch=epoch,
         previous_producer_id=prepared.producer_id,
         next_producer_id=None,
     )
+
+
+def _producer_after(prepared: TransactionRecord) -> tuple[int, int]:
+    """Id and epoch that the next transaction has."""
+    if prepared.next_producer_id is None:
+        return prepared.producer_id, prepared.epoch
+    return prepared.next_producer_id, 0
 
 
 _APPEND_ERRORS: Final = {

@@ -7,7 +7,7 @@ forgot to persist until 2026 (the producer id before and the one after, KAFKA-20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from shoal.transaction.states import TransactionState
 from shoal.types import TopicPartition
@@ -28,17 +28,19 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 _NEVER: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionRecord:
-    """All there is to know of a transactional id."""
+class TransactionRecord(NamedTuple):
+    """All there is to know of a transactional id.
+
+    A tuple: a transaction takes four changed copies, and a dataclass copies three times as slowly.
+    """
 
     transactional_id: str
     producer_id: int
     epoch: int
     timeout_ms: int
+    update_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
-    update_ms: int
     start_ms: int | None = None
     """Of the transaction: when its first partition was added."""
     previous_producer_id: int | None = None

@@ -18,6 +18,11 @@ from typing import Final
 class TransactionState(IntEnum):
     """Values are the ones in ``__transaction_state``."""
 
+    is_prepared: bool
+    """Decided, and not every partition knows it yet."""
+    is_idle: bool
+    """Nothing is open: a transaction may begin, and the id may expire."""
+
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -30,18 +35,13 @@ class TransactionState(IntEnum):
         """Kafka's spelling, as DescribeTransactions and ListTransactions report it."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
-    @property
-    def is_prepared(self) -> bool:
-        """Decided, and not every partition knows it yet."""
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is open: a transaction may begin, and the id may expire."""
-        return not self.is_prepared and self is not TransactionState.ONGOING
-
 
 _S = TransactionState
+
+# Found out once: every request of a transaction asks for them, several times.
+for _state in TransactionState:
+    _state.is_prepared = _state in (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
+    _state.is_idle = not _state.is_prepared and _state is not _S.ONGOING
 
 MOVES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = MappingProxyType(
     {
