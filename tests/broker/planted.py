@@ -73,7 +73,7 @@ PLANTED = (
     PlantedBug(
         "a handshake without a password is enough",
         "broker/sasl.py",
-        "return self.stage is SaslStage.DONE",
+        "return self.stage is _DONE",
         "return self.stage is not SaslStage.HANDSHAKE",
         f'{TABLE} -k "not_in and os and handshake"',
     ),
@@ -94,8 +94,8 @@ PLANTED = (
     PlantedBug(
         "a request overtakes one that waits for the disk",
         "broker/dispatch.py",
-        "        if api.runs is Runs.WAITING:\n            call.connection.hold()\n",
-        "        if api.runs is Runs.WAITING:\n",
+        "        if api.runs is _WAITING:\n            call.connection.hold()\n",
+        "        if api.runs is _WAITING:\n",
         f"{PROTOCOL} -k waits_for_the_one_before",
     ),
     # Who gets in
@@ -439,7 +439,7 @@ PLANTED = (
     PlantedBug(
         "a client that asks for versions cannot read the answer",
         "broker/dispatch.py",
-        " and api.key != ApiKey.API_VERSIONS",
+        " and api.key != _API_VERSIONS",
         "",
         f"{PROTOCOL} -k software_name",
     ),

@@ -28,6 +28,7 @@ RecordIn = TypeVar("RecordIn", contravariant=True)
 EventIn = TypeVar("EventIn", contravariant=True)
 MachineT = TypeVar("MachineT", bound=Machine[Any, Any])
 
+_BROKER = Origin.BROKER
 _RETRY_LOAD_SECONDS = 1.0
 _REPLIES_AT_ONCE = 200
 
@@ -128,8 +129,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT, EventT]):
     ) -> tuple[bool, Decision[RecordT, EventT]]:
         now_ms = self._around.now_ms()
         batch = self._format.batch(decision.journal, now_ms)
-        result = self.partition.append(bytearray(batch), now_ms, origin=Origin.BROKER)
-        if result.error is not ErrorCode.NONE:
+        result = self.partition.append(bytearray(batch), now_ms, origin=_BROKER)
+        if result.error:
             logger.error("cannot write to %s: %s", self.partition.topic_partition, result.detail)
             if self.partition.log.fenced is not None:
                 # It takes nothing more until it is opened again.

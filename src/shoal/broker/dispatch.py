@@ -45,6 +45,12 @@ _FLEXIBLE_HEAD: Final = Struct(">iix")
 _BEFORE_AUTHENTICATION: Final = frozenset(
     {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE}
 )
+# In Python 3.11 to look a member up takes longer than to compare with it.
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_WAITING: Final = Runs.WAITING
+_IN_SLICES: Final = Runs.IN_SLICES
+_AS_IT_TURNS_OUT: Final = Runs.AS_IT_TURNS_OUT
 _UNANSWERED: Final = "API %d v%d cannot be answered"
 
 
@@ -356,11 +362,11 @@ class Dispatch:
             self._on_unknown(call, header.api_key, header.api_version)
             return
         # ApiVersions replies never have a flexible header: the client cannot know yet.
-        call._flexible = header.api_version >= api.flexible_from and api.key != ApiKey.API_VERSIONS
+        call._flexible = header.api_version >= api.flexible_from and api.key != _API_VERSIONS
         if self.faults is not None and self.faults.intercept(call, api.name, body):
             return
         self.run(call, api, body)
-        if api.key == ApiKey.PRODUCE and not connection.is_closed:
+        if api.key == _PRODUCE and not connection.is_closed:
             self._study(connection, header, frame, body)
 
     def _study(
@@ -404,12 +410,12 @@ class Dispatch:
             call.reply(api.refuse(request, refused, call.api_version))
             self._broker.counters.request_took(api.name, perf_counter() - call.started)
             return
-        if api.runs is Runs.WAITING:
+        if api.runs is _WAITING:
             call.connection.hold()
             handling = api.handle(self._broker, call, request)
             self._broker.spawn(self._await(call, api, request, handling))
             return
-        if api.runs is Runs.IN_SLICES:
+        if api.runs is _IN_SLICES:
             self._broker.counters.requests[api.name] += 1
             steps = api.handle(self._broker, call, request)
             self._run_slice(call, api, request, steps, call.started)
@@ -419,7 +425,7 @@ class Dispatch:
         except Exception:
             logger.exception("%s v%d failed", api.name, call.api_version)
             response = self._failure(api, request, call)
-        if api.runs is Runs.AS_IT_TURNS_OUT:
+        if api.runs is _AS_IT_TURNS_OUT:
             if isinstance(response, CoroutineType):
                 call.connection.hold()
                 self._broker.spawn(self._await(call, api, request, response))

@@ -113,9 +113,9 @@ class Partition:
         return results
 
     def _note(self, size: int, result: AppendResult, now_ms: int) -> None:
-        if result.error is not ErrorCode.NONE or result.duplicate:
+        if result.error or result.duplicate:
             self._arrived = max(0, self._arrived - size)
-            if result.error is not ErrorCode.NONE:
+            if result.error:
                 self.refused_batches += 1
             failed = result.error is ErrorCode.KAFKA_STORAGE_ERROR
             if failed and self._counters.may_complain(now_ms):

@@ -26,6 +26,9 @@ class SaslStage(Enum):
     DONE = "done"
 
 
+_DONE: Final = SaslStage.DONE
+
+
 class PasswordCheck:
     """A plain password to be checked off the loop: deriving its key takes milliseconds."""
 
@@ -76,7 +79,7 @@ class SaslSession:
 
     @property
     def is_authenticated(self) -> bool:
-        return self.stage is SaslStage.DONE
+        return self.stage is _DONE
 
     def handshake(self, mechanism: str, *, raw_tokens: bool) -> bool:
         """True if the mechanism is offered here."""

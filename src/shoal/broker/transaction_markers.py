@@ -123,7 +123,7 @@ class MarkerWriter:
 
         def then(error: ErrorCode) -> None:
             if error in _SETTLED:
-                if error is not ErrorCode.NONE:
+                if error:
                     logger.warning(
                         "no marker of producer %d in %s: %s",
                         pending.order.producer_id,
@@ -185,7 +185,7 @@ class MarkerWriter:
             transaction_version=transaction_version,
             now_ms=self._now_ms(),
         )
-        if result.error is not ErrorCode.NONE:
+        if result.error:
             then(result.error)
             return
         self._syncer.register(partition.log, result.end_offset, then)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Final
 
 from shoal.errors import ErrorCode
 from shoal.log.config import Durability
@@ -25,6 +26,7 @@ from shoal.log.partition import PartitionLog
 from shoal.log.syncwork import SyncWork
 
 Callback = Callable[[ErrorCode], None]
+_STORED: Final = ErrorCode.NONE
 #: Files of one file system share its journal: this many at a time saturate it.
 WORKERS = 8
 
@@ -47,6 +49,8 @@ class Syncer:
         pool: Executor | None = None,
     ) -> None:
         self.durability = durability
+        self._syncs_each = durability is Durability.EACH
+        self._syncs_in_intervals = durability is Durability.INTERVAL
         self.rounds = 0
         self._post = post
         self._workers = workers
@@ -63,13 +67,13 @@ class Syncer:
 
         Without a wait in the durability, or if it is stored already, that is now.
         """
-        if self.durability is Durability.EACH and log.high_watermark < end_offset:
+        if self._syncs_each and log.high_watermark < end_offset:
             log.sync()
         if log.high_watermark >= end_offset:
-            if self.durability is Durability.INTERVAL:
+            if self._syncs_in_intervals:
                 self._dirty[log] = None
             if callback is not None:
-                callback(ErrorCode.NONE)
+                callback(_STORED)
             return
         if log.fenced is not None or self._closed:
             if callback is not None:

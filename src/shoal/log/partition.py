@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from shoal.errors import CorruptDataError, ErrorCode
@@ -51,6 +51,11 @@ class Origin(Enum):
 
     CLIENT = "client"
     BROKER = "broker"
+
+
+# In Python 3.11 to look a member up takes longer than what is done with it.
+_CLIENT: Final = Origin.CLIENT
+_NONE: Final = ErrorCode.NONE
 
 
 class AppendResult(NamedTuple):
@@ -155,6 +160,7 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stores_as_sent = stores_as_sent(config)
+        self._sets_times = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         #: Batches of clients may have to be packed anew: they are prepared in a thread.
         self.recompresses = recompresses(config)
 
@@ -269,14 +275,14 @@ class PartitionLog:
         if self.fenced is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
         assert not self.closed, "appended to a closed log"
-        from_client = origin is Origin.CLIENT
+        from_client = origin is _CLIENT
         is_usual = self._stores_as_sent and from_client and facts is None
         if is_usual and not isinstance(data, bytes):
             usual = usual_batch(data, self._config, now_ms, self._latest_of)
             if usual is not None:
                 return self._append_usual([(data, *usual)], now_ms)[0]
         elif not from_client and isinstance(data, bytearray):
-            own = own_batch(data, self._config)
+            own = None if self._sets_times else own_batch(data, self._config)
             if own is not None:
                 return self._append_usual([(data, *own)], now_ms)[0]
         checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
@@ -294,7 +300,7 @@ class PartitionLog:
             if verdict is not None:
                 return self._refusal(verdict)
         result = self._append_checked(checked, now_ms)
-        if result.error is not ErrorCode.NONE and from_client and header.producer_id >= 0:
+        if result.error and from_client and header.producer_id >= 0:
             self.producers.note_refused(header)
         return result
 
@@ -331,14 +337,14 @@ class PartitionLog:
             base_offset=offset,
             leader_epoch=self.leader_epoch,
         )
-        if self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self._sets_times:
             return self.append(data, now_ms=now_ms, origin=Origin.BROKER)
         problem = self._store([(data, offset, now_ms, offset)], now_ms)
         if problem is not None:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
         self._note_marker(read_header(data), EndMarker(commit, coordinator_epoch), offset, None)
         self._show()
-        return AppendResult(ErrorCode.NONE, offset, offset, None, self.start_offset)
+        return AppendResult(_NONE, offset, offset, None, self.start_offset)
 
     def append_run(self, run: Sequence[bytearray | memoryview], now_ms: int) -> list[AppendResult]:
         """As ``append`` of each, sent by clients, but written in one step where that is possible.
@@ -369,7 +375,7 @@ class PartitionLog:
             assign_offsets(data, base_offset=base_offset, leader_epoch=epoch)
             last = base_offset + last_offset_delta
             parts.append((data, last, max_timestamp_ms, last))
-            results.append(AppendResult(ErrorCode.NONE, base_offset, last, None, start))
+            results.append(AppendResult(_NONE, base_offset, last, None, start))
             base_offset = last + 1
         problem = self._store(parts, now_ms)
         if problem is not None:
@@ -381,7 +387,7 @@ class PartitionLog:
         base_offset = offset = self.end_offset
         epoch = self.leader_epoch
         append_time_ms = None
-        if self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self._sets_times:
             append_time_ms = now_ms
         headers, data = checked.headers, checked.data
         latest_ms, latest_offset = -1, offset
@@ -414,9 +420,7 @@ class PartitionLog:
                     self.producers.note(header, offset - 1, append_time_ms)
             position += header.size_bytes
         self._show()
-        return AppendResult(
-            ErrorCode.NONE, base_offset, offset - 1, append_time_ms, self.start_offset
-        )
+        return AppendResult(_NONE, base_offset, offset - 1, append_time_ms, self.start_offset)
 
     def _note_marker(
         self, header: BatchHeader, marker: EndMarker, offset: int, append_time_ms: int | None

@@ -133,10 +133,10 @@ def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[
     """As ``usual_batch``, for what the broker itself has encoded a moment ago.
 
     There is nothing to find out about such a batch but whether it fits. None for anything else than
-    one plain batch, and in a log that writes its own times into them.
+    one plain batch. Not for logs that write their own times into them.
     """
     size = len(data)
-    if size < HEADER_SIZE or config.message_timestamp_type is not TimestampType.CREATE_TIME:
+    if size < HEADER_SIZE:
         return None
     _, length, _, _, attributes, delta, _, last_ms, producer_id, _ = _FACTS.unpack_from(data)
     if (
