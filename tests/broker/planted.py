@@ -722,8 +722,8 @@ PLANTED = (
     PlantedBug(
         "acks 0 is answered by the quick way",
         "broker/quick_produce.py",
-        "    if request.acks not in (1, -1) or",
-        "    if request.acks not in (0, 1, -1) or",
+        "    if request.acks not in (1, -1):",
+        "    if request.acks not in (0, 1, -1):",
         f"{QUICK} -k not_usual",
     ),
     # Coordinators
@@ -874,7 +874,7 @@ PLANTED = (
     PlantedBug(
         "the quick way asks nobody",
         "broker/quick_produce.py",
-        "        if not self._may_write(name):\n            return None\n",
+        "        if not self._may_write(name, shape.transactional_id):\n            return None\n",
         "",
         f'{DOOR} -k "taken_away and group and 13"',
     ),
@@ -979,6 +979,27 @@ PLANTED = (
         "    if len(found) > 1:\n",
         "    if len(found) > 2:\n",
         f"{TXN} -k two_producers",
+    ),
+    PlantedBug(
+        "the quick way does not ask whether a transaction is open",
+        "broker/handlers/transactional_produce.py",
+        "    if broker.transactions.verify(question):\n",
+        "    if False:\n",
+        f"{TXN} -k the_quick_way_too",
+    ),
+    PlantedBug(
+        "every batch of a transaction takes the long way",
+        "broker/handlers/transactional_produce.py",
+        "    if broker.transactions.verify(question):\n",
+        "    if True:\n",
+        f"{QUICK} -k needs_no_lesson",
+    ),
+    PlantedBug(
+        "the quick way does not ask whose transactional id it is",
+        "broker/quick_produce.py",
+        "            if transactional_id is not None:\n",
+        "            if False:\n",
+        f"{DOOR} -k right_to_an_id",
     ),
     PlantedBug(
         "the quick way takes transactional batches",

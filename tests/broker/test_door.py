@@ -32,6 +32,7 @@ from tests.broker.asking import commit, fetch_request, produce, topic_id
 from tests.broker.kafkas_rights import RIGHTS, Right
 from tests.broker.messages import minimal
 from tests.broker.raw_client import RawClient, batch
+from tests.broker.transactional import Transactional
 
 # ``minimal`` calls everything so.
 NAME = "x"
@@ -446,6 +447,19 @@ def test_a_right_that_is_taken_away_counts_for_the_next_batch_on_the_quick_way(q
         assert quick.state() == before
         quick.let(denied={(Op.READ, Kind.TOPIC)})
         assert [write(), write()] == [0, 0]
+
+
+def test_the_right_to_an_id_that_is_taken_away_counts_for_the_next_batch_of_its_transaction(quick):
+    quick.furnish()
+    with RawClient(quick.broker.port) as raw:
+        one = Transactional(raw, "id")
+        assert one.init() is ErrorCode.NONE
+        one.write(NAME, b"v")
+        assert [one.produce(NAME, b"v"), one.produce(NAME, b"v")] == [0, 0]
+        quick.let(denied={(Op.WRITE, Kind.TRANSACTIONAL_ID)})
+        assert one.produce(NAME, b"v") is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        quick.let(denied={(Op.READ, Kind.TRANSACTIONAL_ID)})
+        assert one.produce(NAME, b"v") is ErrorCode.NONE
 
 
 def test_the_quick_way_asks_once_as_long_as_nothing_changes(quick):

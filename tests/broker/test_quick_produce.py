@@ -15,6 +15,7 @@ from shoal.wire.apis.produce import ProduceRequest
 from shoal.wire.frames import decode_request_header, encode_request
 from tests.broker.asking import fetch, topic_id
 from tests.broker.raw_client import RawClient, batch, values_of
+from tests.broker.transactional import NEW, OLD, Transactional
 
 VERSIONS = [3, 7, 8, 9, 11, 12, 13]
 QUICK_VERSIONS = [7, 8, 9, 11, 12, 13]
@@ -89,6 +90,20 @@ def test_the_second_request_needs_no_lesson(version):
             raw.ask(request_for("t", 0, batch(b"v"), version=version, identity=identity), version)
         assert habit_of(broker) == (1, True)
         assert broker.counters()["requests"]["Produce"] == 5
+
+
+@pytest.mark.parametrize(("flow", "lessons"), [(OLD, 1), (NEW, 2)])
+def test_the_second_batch_of_a_transaction_needs_no_lesson(flow, lessons):
+    """In the new flow the first one of each transaction adds its partition, on the long way."""
+    with Broker(topics={"t": 1}) as broker, RawClient(broker.port) as raw:
+        one = Transactional(raw, "id", flow)
+        assert one.init() is ErrorCode.NONE
+        for _ in range(2):
+            one.write("t", b"first")
+            for _ in range(3):
+                assert one.produce("t", b"more") is ErrorCode.NONE
+            one.commit()
+        assert habit_of(broker) == (lessons, True)
 
 
 def test_who_produces_differently_every_time_is_not_studied_for_ever():

@@ -22,6 +22,7 @@ from shoal.wire.apis.init_producer_id import InitProducerIdRequest
 from shoal.wire.apis.list_transactions import ListTransactionsRequest
 from shoal.wire.apis.metadata import MetadataRequest
 from shoal.wire.apis.write_txn_markers import WriteTxnMarkersRequest
+from shoal.wire.frames import encode_request
 from shoal.wire.schema import ZERO_UUID
 from tests.broker.asking import fetch_request, produce
 from tests.broker.raw_client import RawClient, batch, values_of
@@ -249,6 +250,37 @@ def test_a_transactional_batch_does_not_take_the_quick_way(raw, topic, name) -> 
     (answer,) = raw.ask(sly, 11).responses[0].partition_responses
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert end_offset(raw, topic, committed=False) == 3
+
+
+def test_a_batch_is_refused_after_the_end_on_the_quick_way_too(raw, topic, name) -> None:
+    """The connection has learnt how its requests look; these look the same."""
+    one = producer(raw, name)
+    one.write(topic, b"a")
+    assert one.produce(topic, b"b") is NONE
+    one.commit()
+    assert one.produce(topic, b"late") is ErrorCode.TRANSACTION_ABORTABLE
+    one.write(topic, b"c")
+    producer(raw, name)
+    assert one.produce(topic, b"fenced") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert _settled(raw, topic, 5) == [b"a", b"b"]
+
+
+def test_batches_of_a_transaction_that_come_together_are_stored_one_by_one(
+    raw, topic, name
+) -> None:
+    one = producer(raw, name)
+    one.write(topic, b"a")
+    sent = [one.request(topic, b"%d" % number) for number in range(5)]
+    frames = [
+        b"".join(encode_request(0, 11, number, "raw", each)) for number, each in enumerate(sent)
+    ]
+    raw.sock.sendall(b"".join([*frames, frames[-1]]))
+    answers = [raw.receive(0, 11).responses[0].partition_responses[0] for _ in range(6)]
+    assert [each.error_code for each in answers] == [0] * 6
+    # The last one came twice.
+    assert [each.base_offset for each in answers] == [1, 2, 3, 4, 5, 5]
+    one.commit()
+    assert _settled(raw, topic, 7) == [b"a", b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_plain_batch_does_not_get_into_an_open_transaction(raw, topic, name) -> None:

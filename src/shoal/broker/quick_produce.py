@@ -3,7 +3,8 @@
 A producer's requests for one partition of one topic differ in the correlation id, the partition,
 and the records; everything else (client id, acks, timeout, topic) is the same bytes at the same
 place. So a connection remembers what surrounds them, and a request that has the same surroundings
-goes straight to the log. The reply is put together in the same way.
+goes straight to the log. The reply is put together in the same way. A batch of a transaction takes
+this way too if the transaction's coordinator, asked right before, knows its partition.
 
 Rule: nothing is understood here that was not decoded and encoded by ``shoal.wire`` once on this
 connection. A request that differs by one byte takes the long way, and so does one whose sender may
@@ -25,7 +26,7 @@ from shoal.access.resources import ResourceType
 from shoal.broker.authorizer import Authorizer
 from shoal.broker.catalogue import INTERNAL_TOPICS
 from shoal.broker.handlers import produce
-from shoal.broker.handlers.transactional_produce import is_transactional
+from shoal.broker.handlers.transactional_produce import is_transactional, known_version
 from shoal.broker.partitions import Partition
 from shoal.broker.sasl import SaslSession
 from shoal.errors import ErrorCode, InvalidMessageError
@@ -76,11 +77,14 @@ class Shape:
         "is_flexible",
         "name",
         "topic_id",
+        "transactional_id",
         "version",
     )
 
-    def __init__(self, header: RequestHeader, topic: ProduceRequest.TopicProduceData) -> None:
+    def __init__(self, header: RequestHeader, request: ProduceRequest) -> None:
+        topic = request.topic_data[0]
         self.version = header.api_version
+        self.transactional_id = request.transactional_id
         self.client_id = header.client_id
         self.is_flexible = self.version >= _FLEXIBLE_FROM
         self.name = topic.name
@@ -189,10 +193,10 @@ def learn(header: RequestHeader, frame: memoryview, body: memoryview, budget: in
         or len(request.topic_data[0].partition_data) != 1
     ):
         return None
-    if request.acks not in (1, -1) or request.transactional_id is not None:
+    if request.acks not in (1, -1):
         return None
     topic = request.topic_data[0]
-    shape = Shape(header, topic)
+    shape = Shape(header, request)
     is_learnt = shape.learn_request(frame, topic.partition_data[0]) and shape.learn_reply(topic)
     return shape if is_learnt else None
 
@@ -220,8 +224,8 @@ class _Stored:
         call.send((reply,))
 
 
-_Found = tuple[Shape, int, Partition, int, memoryview]
-"""Shape, correlation id, partition and its number, records."""
+_Found = tuple[Shape, int, Partition, int, memoryview, int | None]
+"""Shape, correlation id, partition and its number, records, the version of their transaction."""
 
 
 class Habit:
@@ -253,8 +257,8 @@ class Habit:
         """Whether the name of this client is neither too old nor just being proved again."""
         return session.is_authenticated and not session.has_ended(self._broker.steady_ms())
 
-    def _may_write(self, name: str) -> bool:
-        """Whether the row of Produce lets this client write to the topic."""
+    def _may_write(self, name: str, transactional_id: str | None) -> bool:
+        """Whether the row of Produce lets this client write to the topic, in its transaction."""
         judge = self._broker.door.authorizer
         if judge is not self._judge or judge.version != self._verdict_of:
             self._judge, self._verdict_of = judge, judge.version
@@ -262,10 +266,19 @@ class Habit:
             api = self._broker.dispatch.api(ApiKey.PRODUCE)
             assert isinstance(session, SaslSession)
             assert api is not None
-            need = api.row.entries[ResourceType.TOPIC]
+            names = {ResourceType.TOPIC: name}
+            if transactional_id is not None:
+                names[ResourceType.TRANSACTIONAL_ID] = transactional_id
             # Not audited: who is refused here is refused on the long way, too, and loudly.
-            self._is_allowed = self._broker.door.allows(
-                session.principal, self._connection.peer_host, need, name, audited=False
+            self._is_allowed = all(
+                self._broker.door.allows(
+                    session.principal,
+                    self._connection.peer_host,
+                    api.row.entries[resource],
+                    named,
+                    audited=False,
+                )
+                for resource, named in names.items()
             )
         return self._is_allowed
 
@@ -294,8 +307,6 @@ class Habit:
         correlation_id, index, records = found
         if is_compressed(records):
             return None  # to look inside may take long, and the long way knows how
-        if is_transactional(records):
-            return None  # the transaction's coordinator is asked, on the long way
         name = shape.name
         if shape.topic_id is not None:
             topic = self._broker.catalogue.by_id(shape.topic_id)
@@ -306,9 +317,16 @@ class Habit:
         partition = self._broker.partitions.opened(name, index)
         if partition is None or name in INTERNAL_TOPICS or partition.log.recompresses:
             return None
-        if not self._may_write(name):
+        if not self._may_write(name, shape.transactional_id):
             return None
-        return shape, correlation_id, partition, index, records
+        version = None
+        if is_transactional(records):
+            version = known_version(
+                self._broker, shape.transactional_id, records, partition, shape.version
+            )
+            if version is None:
+                return None  # to be added to its transaction, or refused
+        return shape, correlation_id, partition, index, records, version
 
     def answer(self, data: memoryview, position: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the frames in ``data`` that wait for nothing: where the others begin, and replies.
@@ -326,7 +344,7 @@ class Habit:
             found = self._find(data[start:until])
             if found is None:
                 break
-            if run and found[2] is not run[0][2]:
+            if run and (found[2] is not run[0][2] or found[5] is not None):
                 replies += self._append(run)
                 run = []
             run.append(found)
@@ -340,14 +358,17 @@ class Habit:
         broker, partition = self._broker, run[0][2]
         try:
             if len(run) == 1:
-                results = [partition.append(run[0][4], broker.now_ms())]
+                records, version = run[0][4:]
+                results = [partition.append(records, broker.now_ms(), transaction_version=version)]
             else:
                 results = partition.append_run([one[4] for one in run], broker.now_ms())
             replies = [
                 shape.reply(correlation_id, index, appended)
                 if appended.error is ErrorCode.NONE
                 else self._refuse(shape, correlation_id, index, appended)
-                for (shape, correlation_id, _, index, _), appended in zip(run, results, strict=True)
+                for (shape, correlation_id, _, index, *_), appended in zip(
+                    run, results, strict=True
+                )
             ]
             if broker.syncs_in_intervals:
                 broker.syncer.register(partition.log, partition.log.end_offset, None)
@@ -366,14 +387,14 @@ class Habit:
         found = self._find(frame)
         if found is None:
             return False
-        shape, call.correlation_id, partition, index, records = found
+        shape, call.correlation_id, partition, index, records, version = found
         broker = self._broker
         call.api_key = ApiKey.PRODUCE
         call.api_version = shape.version
         call.client_id = shape.client_id
         self._connection.expect(call)
         try:
-            appended = partition.append(records, broker.now_ms())
+            appended = partition.append(records, broker.now_ms(), transaction_version=version)
             if appended.error is not ErrorCode.NONE:
                 call.send((self._refuse(shape, call.correlation_id, index, appended),))
             else:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from shoal.broker.broker import Broker
+    from shoal.broker.partitions import Partition
     from shoal.broker.transactions import Reported
 
 _ADDS_FROM: Final = 12
@@ -73,6 +74,27 @@ def admission_for(
     if len(found) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return Admission(broker, request.transactional_id, found.pop(), version)
+
+
+def known_version(
+    broker: Broker,
+    transactional_id: str | None,
+    records: memoryview,
+    partition: Partition,
+    version: int,
+) -> int | None:
+    """The version of the transaction that a batch goes on with, if nothing needs to be added.
+
+    None: an ``Admission`` says what is to be done with it. To be asked right before the append.
+    """
+    if transactional_id is None:
+        return None
+    question = VerifyPartitions(
+        transactional_id, *_producer(records), frozenset({partition.topic_partition})
+    )
+    if broker.transactions.verify(question):
+        return None
+    return TV2 if version >= _ADDS_FROM else TV0
 
 
 class Admission:
