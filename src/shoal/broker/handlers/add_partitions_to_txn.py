@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from shoal.broker.catalogue import INTERNAL_TOPICS
-from shoal.broker.handlers import Deferred
+from shoal.broker.handlers import LATER, Deferred
 from shoal.broker.handlers.group_request import Gathering
 from shoal.broker.handlers.transaction_request import ask_coordinator
 from shoal.errors import ErrorCode
@@ -34,35 +34,67 @@ _FENCED_FROM: Final = 2
 
 def handle(broker: Broker, call: Call, request: AddPartitionsToTxnRequest) -> Deferred:
     if call.api_version >= _OF_BROKERS_FROM:
-        wanted = list(request.transactions)
-    else:
-        wanted = [
-            _Transaction(
-                transactional_id=request.v3_and_below_transactional_id,
-                producer_id=request.v3_and_below_producer_id,
-                producer_epoch=request.v3_and_below_producer_epoch,
-                topics=request.v3_and_below_topics,
-            )
-        ]
+        return _add_many(broker, call, request.transactions)
+    topics = request.v3_and_below_topics
+    partitions = _partitions(topics)
+    ticket = _OfClient(call, topics)
+    refused = _refused(call, partitions)
+    if refused:
+        ticket.reply(refused)
+        return LATER
+    question = AddPartitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        frozenset(partitions),
+        TV0,
+    )
+    return ask_coordinator(broker, call, question.transactional_id, question, ticket)
 
+
+class _OfClient:
+    """Answers a client, which asks about its own transaction."""
+
+    __slots__ = ("_call", "_topics")
+
+    def __init__(self, call: Call, topics: _Topics) -> None:
+        self._call = call
+        self._topics = topics
+
+    def reply(self, found: _Codes | ErrorCode) -> None:
+        call = self._call
+        with call.answered_or_cut():
+            results = _topic_results(self._topics, _told(found, call.api_version))
+            call.reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+def _add_many(broker: Broker, call: Call, wanted: Sequence[_Transaction]) -> Deferred:
     def finish(replies: list[_Codes | ErrorCode]) -> None:
-        call.reply(_response(wanted, [_told(each, call.api_version) for each in replies], call))
+        results = [
+            AddPartitionsToTxnResponse.Result(
+                transactional_id=transaction.transactional_id,
+                topic_results=_topic_results(transaction.topics, _told(codes, call.api_version)),
+            )
+            for transaction, codes in zip(wanted, replies, strict=True)
+        ]
+        call.reply(AddPartitionsToTxnResponse(results_by_transaction=results))
 
     gathering = Gathering(call, finish)
     for transaction in wanted:
         ticket = gathering.ticket()
-        refused = _refused(call, transaction)
+        partitions = _partitions(transaction.topics)
+        refused = _refused(call, partitions)
         if refused:
             ticket.reply(refused)
         elif transaction.verify_only:
-            ticket.reply(_verified(broker, transaction))
+            ticket.reply(_verified(broker, transaction, partitions))
         else:
             question = AddPartitions(
                 transaction.transactional_id,
                 transaction.producer_id,
                 transaction.producer_epoch,
-                frozenset(_partitions(transaction.topics)),
-                TV2 if call.api_version >= _OF_BROKERS_FROM else TV0,
+                frozenset(partitions),
+                TV2,
             )
             ask_coordinator(broker, call, transaction.transactional_id, question, ticket)
     return gathering.close()
@@ -72,9 +104,9 @@ def _partitions(topics: _Topics) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _refused(call: Call, transaction: _Transaction) -> _Codes:
+def _refused(call: Call, partitions: Sequence[TopicPartition]) -> _Codes:
     """Nothing is added if a partition cannot be."""
-    codes = {tp: _fault(call, tp) for tp in _partitions(transaction.topics)}
+    codes = {tp: _fault(call, tp) for tp in partitions}
     if not any(codes.values()):
         return {}
     return {tp: code or ErrorCode.OPERATION_NOT_ATTEMPTED for tp, code in codes.items()}
@@ -92,13 +124,15 @@ def _fault(call: Call, partition: TopicPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _verified(broker: Broker, transaction: _Transaction) -> _Codes:
+def _verified(
+    broker: Broker, transaction: _Transaction, partitions: Sequence[TopicPartition]
+) -> _Codes:
     producer = transaction.producer_id, transaction.producer_epoch
     return {
         tp: broker.transactions.verify(
             VerifyPartitions(transaction.transactional_id, *producer, frozenset({tp}))
         )
-        for tp in _partitions(transaction.topics)
+        for tp in partitions
     }
 
 
@@ -133,21 +167,6 @@ def _topic_results(
         )
         for topic in topics
     ]
-
-
-def _response(
-    wanted: Sequence[_Transaction], found: Sequence[_Codes | ErrorCode], call: Call
-) -> AddPartitionsToTxnResponse:
-    results = [
-        AddPartitionsToTxnResponse.Result(
-            transactional_id=transaction.transactional_id,
-            topic_results=_topic_results(transaction.topics, codes),
-        )
-        for transaction, codes in zip(wanted, found, strict=True)
-    ]
-    if call.api_version >= _OF_BROKERS_FROM:
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
 
 def refuse(
