@@ -607,6 +607,20 @@ PLANTED = (
         f"{PARTITION} -k epoch_whose_records",
     ),
     PlantedBug(
+        "an idempotent batch without a sequence is quickly checked",
+        "log/validation.py",
+        "(producer_epoch < 0 or base_sequence < 0))\n        or (attributes",
+        "producer_epoch < 0)\n        or (attributes",
+        "tests/log/test_validation.py -k quick_check",
+    ),
+    PlantedBug(
+        "a transactional batch without a producer is quickly checked",
+        "log/validation.py",
+        "        or (attributes and (attributes != _TRANSACTIONAL or producer_id < 0))\n",
+        "        or (attributes and attributes != _TRANSACTIONAL)\n",
+        "tests/log/test_validation.py -k quick_check",
+    ),
+    PlantedBug(
         "a batch larger than a segment is quickly checked",
         "log/validation.py",
         "        or size > config.segment_bytes\n        or (latest_ms",

@@ -64,6 +64,7 @@ def test_a_good_batch_is_accepted_and_may_be_changed_in_place() -> None:
     assert [header.record_count for header in checked.headers] == [2]
 
 
+TRANSACTIONAL = 0x10
 HEADERS = st.fixed_dictionaries(
     {},
     optional={
@@ -94,6 +95,9 @@ CONFIGS = st.builds(
     st.integers(-3, 3),
 )
 @example({"attributes": 256}, LogConfig(), [], 0)
+@example({"attributes": TRANSACTIONAL}, LogConfig(), [], 0)
+@example({"producer_id": 1, "producer_epoch": -1, "base_sequence": 0}, LogConfig(), [], 0)
+@example({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, LogConfig(), [], 0)
 @example({}, LogConfig(segment_bytes=70), [], 0)
 @example({"last_offset_delta": 3}, LogConfig(), [], 0)
 @example({"last_offset_delta": 3, "record_count": 4}, LogConfig(), [], 0)
@@ -108,19 +112,20 @@ def test_the_quick_check_accepts_only_what_the_thorough_one_does(header, config,
     if quick is not None:
         assert isinstance(thorough, Checked), thorough
         (found,) = thorough.headers
-        assert quick == (found.last_offset_delta, found.max_timestamp_ms)
+        assert quick == (found.last_offset_delta, found.max_timestamp_ms, found.producer_id)
     elif isinstance(thorough, Checked):
         (found,) = thorough.headers
-        has_flags = found.attributes != 0  # a codec, or those of tomorrow, which are let through
+        # A codec, or those of tomorrow, which are let through.
+        has_flags = found.attributes not in (0, TRANSACTIONAL)
         is_special = config.message_timestamp_before_max_ms is not None or has_flags
         is_special = is_special or found.max_timestamp_ms != claimed_ms
-        assert is_special or found.producer_id >= 0, "an ordinary batch is quick"
+        assert is_special, "an ordinary batch is quick"
 
 
 def test_what_may_not_be_changed_takes_the_long_way() -> None:
     data = batch(b"a")
     vetter = quick_vetter()
-    assert usual_batch(bytearray(data), CONFIG, NOW_MS, vetter) == (0, NOW_MS)
+    assert usual_batch(bytearray(data), CONFIG, NOW_MS, vetter) == (0, NOW_MS, -1)
     assert usual_batch(memoryview(data), CONFIG, NOW_MS, vetter) is None
 
 

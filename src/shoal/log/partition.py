@@ -277,15 +277,20 @@ class PartitionLog:
         assert not self.closed, "appended to a closed log"
         from_client = origin is _CLIENT
         is_usual = self._stores_as_sent and from_client and facts is None
+        checked: Checked | Refusal | None = None
         if is_usual and not isinstance(data, bytes):
             usual = usual_batch(data, self._config, now_ms, self._latest_of)
             if usual is not None:
-                return self._append_usual([(data, *usual)], now_ms)[0]
+                delta, latest_ms, producer_id = usual
+                if producer_id < 0:
+                    return self._append_usual([(data, delta, latest_ms)], now_ms)[0]
+                checked = Checked(data, [read_header(data)])
         elif not from_client and isinstance(data, bytearray):
             own = None if self._sets_times else own_batch(data, self._config)
             if own is not None:
                 return self._append_usual([(data, *own)], now_ms)[0]
-        checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
+        if checked is None:
+            checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
         header = checked.headers[0]
@@ -353,9 +358,10 @@ class PartitionLog:
         """
         if self.fenced is None and self._stores_as_sent:
             usual = [
-                (data, *found)
+                (data, found[0], found[1])
                 for data in run
                 if (found := usual_batch(data, self._config, now_ms, self._latest_of)) is not None
+                and found[2] < 0
             ]
             size = sum(map(len, run))
             if len(usual) == len(run) and self.active.size + size <= self._config.segment_bytes:

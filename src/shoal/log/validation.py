@@ -49,8 +49,9 @@ _INFLATION_MAX: Final = 32
 _INFLATED_BYTES_MIN: Final = 1 << 20
 
 # Base offset, length, magic, checksum, attributes, last offset delta, first and last time, producer
-# id, record count.
-_FACTS: Final = Struct(">qi4xbIhiqqq6xi")
+# id, epoch and sequence, record count.
+_FACTS: Final = Struct(">qi4xbIhiqqqhii")
+_TRANSACTIONAL: Final = 0x10
 _LENGTH: Final = Struct(">i")
 _ATTRIBUTES: Final = Struct(">h")
 _CODEC_BITS: Final = 0x07
@@ -95,26 +96,26 @@ def usual_batch(
     config: LogConfig,
     now_ms: int,
     latest_of: Callable[[bytearray | memoryview], int | None],
-) -> tuple[int, int] | None:
-    """Last offset delta and largest timestamp of the one good batch that most appends are.
+) -> tuple[int, int, int] | None:
+    """Last offset delta, largest timestamp and producer id of the one good batch most appends are.
 
     None for anything else: ``check`` says what it is. This is the same check without an object,
-    for plain batches of a producer without an id, in a log that stores them as they were sent.
-    ``latest_of`` is a ``vetting.quick_vetter``.
+    for plain batches in a log that stores them as they were sent. ``latest_of`` is a
+    ``vetting.quick_vetter``.
     """
     size = len(data)
     if size < HEADER_SIZE:
         return None
-    base_offset, length, magic, crc, attributes, delta, first_ms, last_ms, producer_id, count = (
-        _FACTS.unpack_from(data)
-    )
+    found = _FACTS.unpack_from(data)
+    base_offset, length, magic, crc, attributes, delta, first_ms, last_ms = found[:8]
+    producer_id, producer_epoch, base_sequence, count = found[8:]
     latest_ms = config.message_timestamp_after_max_ms
     if (
         base_offset
         or length != size - _LENGTH_FROM
         or magic != 2
-        or producer_id >= 0
-        or attributes
+        or (producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0))
+        or (attributes and (attributes != _TRANSACTIONAL or producer_id < 0))
         or delta < 0
         or count != delta + 1
         or size > config.max_message_bytes
@@ -126,7 +127,7 @@ def usual_batch(
         or latest_of(data) != last_ms
     ):
         return None
-    return delta, last_ms
+    return delta, last_ms, producer_id
 
 
 def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[int, int] | None:
@@ -138,7 +139,7 @@ def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[
     size = len(data)
     if size < HEADER_SIZE:
         return None
-    _, length, _, _, attributes, delta, _, last_ms, producer_id, _ = _FACTS.unpack_from(data)
+    _, length, _, _, attributes, delta, _, last_ms, producer_id, *_ = _FACTS.unpack_from(data)
     if (
         length != size - _LENGTH_FROM
         or attributes
