@@ -46,6 +46,8 @@ logger = logging.getLogger("shoal.broker.quick_produce")
 
 _API: Final = "Produce"
 _KEY: Final = int(ApiKey.PRODUCE)
+_KEY_SIZE: Final = 2
+_KEY_BYTES: Final = _KEY.to_bytes(_KEY_SIZE, "big")
 _ID: Final = Struct(">i")
 _HEAD: Final = Struct(">ii")
 _FLEXIBLE_HEAD: Final = Struct(">iix")
@@ -294,6 +296,8 @@ class Habit:
             self._connection.at_once = self.answer if is_ready else None
 
     def _find(self, frame: memoryview) -> _Found | None:
+        if frame[:_KEY_SIZE] != _KEY_BYTES:
+            return None  # other requests of a producer
         shape = self.shape
         if shape is None or self._broker.dispatch.faults is not None or self._broker.quotas.is_set:
             return None
