@@ -37,6 +37,13 @@ PLANTED = (
         f"{PARTITION} -k encoded_itself_has_limits",
     ),
     PlantedBug(
+        "a marker may be too large for its topic",
+        "log/partition.py",
+        "        if self._sets_times:\n            return self.append(data",
+        "        if True:\n            return self.append(data",
+        f"{TRANSACTIONS} -k largest_batch",
+    ),
+    PlantedBug(
         "a marker that has been written ends nothing",
         "log/partition.py",
         "        self._note_marker(read_header(data), EndMarker(",

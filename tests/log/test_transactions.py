@@ -198,6 +198,15 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     assert [each.producer_id for each in log.producer_states()] == [7]
 
 
+def test_a_marker_is_written_whatever_the_largest_batch_of_its_topic_is() -> None:
+    """Whoever lowers the limit while a transaction is open would never see the end of it."""
+    log = make()
+    write(log, 7, 0)
+    log.config = replace(log.config, max_message_bytes=50)
+    assert end(log, 7).error is ErrorCode.NONE
+    assert log.last_stable_offset == 2
+
+
 def test_the_append_time_of_a_topic_is_also_the_markers() -> None:
     log = make(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     write(log, 7, 0)
