@@ -202,21 +202,24 @@ def test_members_that_join_and_are_killed_show_without_a_reload(
 def test_a_group_of_the_new_protocol_shows_epochs_and_who_is_waited_for(
     page: Browser, served: Served, broker: Broker
 ) -> None:
-    settings = {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "group_id": "new-team",
-        "group_protocol": "consumer",
-    }
+    def member(name: str) -> Consumer:
+        return Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            client_id=name,
+            group_id="new-team",
+            group_protocol="consumer",
+        )
+
     stop = threading.Event()
 
     def second() -> None:
-        with Consumer(client_id="ben", **settings) as ben:
+        with member("ben") as ben:
             ben.subscribe(["orders"])
             while not stop.is_set():
                 ben.poll(0.1)
 
     thread = threading.Thread(target=second)
-    with Consumer(client_id="ann", **settings) as ann:
+    with member("ann") as ann:
         ann.subscribe(["orders"])
         page.wait(lambda: (ann.poll(0.1), len(ann.assignment()) == 4)[1], "ann has everything")
         page.wait_for("new-team")

@@ -80,8 +80,10 @@ def test_what_the_broker_encoded_itself_is_stored_as_if_it_had_been_checked() ->
 def test_what_the_broker_encoded_itself_has_limits(limit: str, error: ErrorCode) -> None:
     data = bytearray(batch(b"x" * 2000))
     size = len(data)
-    assert make(**{limit: size}).append(data, now_ms=NOW_MS, origin=Origin.BROKER).error == 0
-    log = make(**{limit: size - 1})
+    fits: dict[str, Any] = {limit: size}
+    assert make(**fits).append(data, now_ms=NOW_MS, origin=Origin.BROKER).error == 0
+    too_small: dict[str, Any] = {limit: size - 1}
+    log = make(**too_small)
     assert log.append(data, now_ms=NOW_MS, origin=Origin.BROKER).error is error
     assert log.end_offset == 0
 

@@ -9,7 +9,6 @@ Rule: a key of a type we do not know is skipped, never an error (KIP-915).
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
@@ -81,7 +80,7 @@ def encode_value(
     producer_epoch: int,
     transaction_timeout_ms: int,
     transaction_status: int,
-    transaction_partitions: AbstractSet[tuple[str, int]] | None,
+    transaction_partitions: frozenset[tuple[str, int]] | None,
     transaction_last_update_timestamp_ms: int,
     transaction_start_timestamp_ms: int,
     client_transaction_version: int,
@@ -113,7 +112,7 @@ def encode_value(
 
 
 @lru_cache(maxsize=_PARTITIONS_KNOWN)
-def _partitions(partitions: AbstractSet[tuple[str, int]]) -> bytes:
+def _partitions(partitions: frozenset[tuple[str, int]]) -> bytes:
     """That field alone, as it stands in a value of version 1."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
