@@ -20,7 +20,7 @@ from shoal.wire.consumer_protocol import ConsumerProtocolAssignment
 from tests.group import consumer_driver
 from tests.group.consumer_driver import INTERVAL_MS, ConsumerDriver
 from tests.group.consumer_shell import Client, ConsumerShell, config, settle
-from tests.group.test_migration import ClassicClient, partitions, settle_all
+from tests.group.test_migration import ClassicClient, classic_group, partitions, settle_all
 
 DAY_MS = 24 * 60 * 60 * 1_000
 
@@ -92,6 +92,47 @@ def test_what_a_running_callback_gives_to_the_user_is_claimed_when_everything_is
     assert consumer_driver.told(full) == [(consumer_driver.topic_id("t"), [0, 1])]
 
 
+def test_nothing_more_is_owned_before_the_coordinator_has_answered_what_is() -> None:
+    """Told of less, it would take the new partitions for given up, and give them away."""
+    first, both = consumer_driver.partitions("t", 0), consumer_driver.partitions("t", 0, 1)
+    driver = ConsumerDriver()
+    driver.stable(*first)
+    driver.await_heartbeat()
+    driver.answer(3, both)
+    driver.await_heartbeat()
+    driver.take()
+    driver.perform(driver.member.connection_lost(driver.now))
+    driver.find()
+    full = driver.await_heartbeat()
+    assert consumer_driver.told(full) == [(consumer_driver.topic_id("t"), [0])]
+    driver.poll()
+    assert not driver.member.wants_poll
+    assert driver.member.owned == first
+    driver.answer(3)
+    assert driver.member.wants_poll
+    driver.poll()
+    assert driver.member.owned == both
+
+
+def test_what_is_to_come_is_claimed_while_something_else_is_given_up() -> None:
+    driver = ConsumerDriver(hold_callbacks=True)
+    driver.joining()
+    driver.answer(2, consumer_driver.partitions("t", 0))
+    driver.poll()
+    driver.done()
+    driver.answer(2)
+    driver.await_heartbeat()
+    driver.answer(2, consumer_driver.partitions("t", 1))
+    driver.poll()
+    assert isinstance(driver.steps[-1], Revoked)
+    driver.await_heartbeat()
+    driver.take()
+    driver.perform(driver.member.connection_lost(driver.now))
+    driver.find()
+    full = driver.await_heartbeat()
+    assert consumer_driver.told(full) == [(consumer_driver.topic_id("t"), [0, 1])]
+
+
 @pytest.fixture
 def shell() -> ConsumerShell:
     made = ConsumerShell(replace(config(), group_initial_rebalance_delay_ms=0))
@@ -133,6 +174,18 @@ def test_partitions_a_classic_leader_had_not_heard_of_are_assigned_after_the_con
     c = Client(shell, "c", instance_id="i").join("t")
     settle(c)
     assert c.owned == {"t": [0, 1, 2, 3, 4]}
+
+
+def test_partitions_that_a_topic_made_again_does_not_have_are_not_taken_over(
+    shell: ConsumerShell,
+) -> None:
+    members = [each.member_id for each in classic_group(shell)]
+    shell.drop_topic("t")
+    shell.topic("t", 2)
+    shell.join("c", "t")
+    target = shell.consumer_group().target_of
+    given = [numbers for each in (*members, "c") for numbers in target(each).values()]
+    assert sorted(number for numbers in given for number in numbers) == [0, 1]
 
 
 def test_what_a_member_leaves_to_classic_ones_alone_is_theirs_though_nothing_may_convert() -> None:

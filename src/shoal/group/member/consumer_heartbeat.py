@@ -79,8 +79,11 @@ class HeartbeatExchange:
         self.adopted: Target | None = None
         """What the user's side owns of it; ``None``: nothing was adopted since the join."""
         self.adopting: Target | None = None
-        """What it will own when its callback has run. Whoever asks is told of it already: else the
-        coordinator could give a part of it to somebody else, to whom nobody has let go of it."""
+        """What it may own before its callbacks have run. Whoever asks is told of it already, or the
+        coordinator could give a part of it to somebody else before it was let go of."""
+        self.is_claim_unanswered = False
+        """The coordinator may still hear what was owned when that was sent: until it has answered,
+        nothing more may be owned, or it would believe that it was let go of."""
         self.failure: Exception | None = None
         """What the user must hear at the next poll."""
 
@@ -186,6 +189,7 @@ class HeartbeatExchange:
         self.epoch = 0
         self._told = None
         self._may_be_known = False
+        self.is_claim_unanswered = False
 
     def _forget_requests(self) -> None:
         self.link.void(ConsumerGroupHeartbeatRequest)
@@ -232,7 +236,9 @@ class HeartbeatExchange:
             return
         self._is_hurried = False
         self._send_at_ms = now_ms + self._interval_ms
-        self._send(self._request(), now_ms, out)
+        request = self._request()
+        self.is_claim_unanswered |= request.topic_partitions is not None
+        self._send(request, now_ms, out)
         self._may_be_known = True
         if self.state is _S.ACKNOWLEDGING:
             self._reconciled()
@@ -314,6 +320,7 @@ class HeartbeatExchange:
             self._interval_ms = answer.heartbeat_interval_ms
         self._backoff.reset()
         self._doubt_later(now_ms)
+        self.is_claim_unanswered = False
         self._send_at_ms = now_ms if self._is_hurried else now_ms + self._interval_ms
         self.epoch = answer.member_epoch
         if answer.assignment is not None:

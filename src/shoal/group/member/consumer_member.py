@@ -359,7 +359,10 @@ class ConsumerMember:
         return _Adoption(target, tuple(sorted(partitions)), found)
 
     def _has_work(self) -> bool:
-        """Not if what is assigned and not adopted has no names yet."""
+        """Not if what is assigned and not adopted has no names yet, nor while the coordinator may
+        be told what was owned before."""
+        if self._session.is_claim_unanswered:
+            return False
         assigned = self._assigned().target
         if self._session.adopted is None:
             return bool(assigned) or not self._session.target
@@ -369,6 +372,7 @@ class ConsumerMember:
         if not self._has_work():
             return
         self._coming = self._assigned()
+        self._session.adopting = _both(self._owned.target, self._coming.target)
         given_up = self._given_up()
         if given_up and self._config.auto_commit:
             self._phase = _Phase.SAVING
@@ -495,6 +499,13 @@ def _earlier(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return one if other is None else other
     return min(one, other)
+
+
+def _both(one: Target, other: Target) -> Target:
+    return {
+        topic_id: tuple(sorted({*one.get(topic_id, ()), *other.get(topic_id, ())}))
+        for topic_id in {**one, **other}
+    }
 
 
 def _by_id(partitions: Iterable[TopicPartition], ids: dict[str, bytes]) -> Target:
