@@ -31,6 +31,10 @@ FOUND_IN_CONSUMER_GROUPS = {
     10458: "who was on the way into the group was asked to rebalance it (the simulator's fault)",
     551: "a classic member comes back under an id that was forgotten, as Kafka lets it",
     904: "a reply on its way told of a group that was forgotten since (the simulator's fault)",
+    2161: "an error was to be told before the callback that a wakeup cut short (the simulator's)",
+    2269: "stale numbers: test_partitions_that_a_topic_made_again_does_not_have_are_not_taken_over",
+    2654: "a topic that shrank was noticed late: a reason for a rebalance (the simulator's fault)",
+    3368: "two owners: test_nothing_more_is_owned_before_the_coordinator_has_answered_what_is",
     306: "a topic wanted again was taken for one given up (the simulator's fault)",
 }
 """Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``."""

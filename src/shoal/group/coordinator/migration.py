@@ -294,11 +294,11 @@ def _classic(member: ConsumerGroupMember) -> ClassicProtocols:
 
 
 def by_topic_id(partitions: Iterable[TopicPartition], image: ClusterImage) -> Target:
-    """Without topics that do not exist."""
+    """Without what does not exist: a topic that was made again may have fewer partitions."""
     held: Target = {}
     for name, number in partitions:
         topic = image.topic(name)
-        if topic is not None:
+        if topic is not None and number < topic.partition_count:
             held.setdefault(topic.topic_id, []).append(number)
     return {topic_id: sorted(numbers) for topic_id, numbers in held.items()}
 

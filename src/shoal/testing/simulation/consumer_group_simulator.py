@@ -232,6 +232,8 @@ class ConsumerGroupSimulation(Simulation):
         owned = {tp: each.name for each in self.alive for tp in each.member.owned}
         count = sum(len(each.member.owned) for each in self.alive)
         demand(count == len(owned), "E11", "a partition has two owners in a stable group")
+        if gone := sorted(owned.keys() - self.topics.ends.keys()):
+            return f"{gone[0]} is owned, and not there any more"
         for tp, end in self.topics.ends.items():
             if tp not in owned:
                 return f"nobody owns {tp}"
