@@ -80,9 +80,23 @@ PLANTED = (
     PlantedBug(
         "Ctrl-C is heard while a process has no owner",
         "cli/interrupts.py",
-        "    signal.signal(signal.SIGINT, hear)\n",
-        "",
-        "tests/cli/test_interrupts.py",
+        "    signal.signal(signal.SIGINT, hear)\n    try:\n        yield\n    finally",
+        "    try:\n        yield\n    finally",
+        "tests/cli/test_interrupts.py -k is_owned",
+    ),
+    PlantedBug(
+        "a second Ctrl-C waits for the first",
+        "cli/interrupts.py",
+        "        signal.signal(signal.SIGINT, before)\n        consumer",
+        "        consumer",
+        "tests/cli/test_interrupts.py -k second",
+    ),
+    PlantedBug(
+        "a consumer woken by Ctrl-C tells of a wakeup",
+        "cli/interrupts.py",
+        "        raise KeyboardInterrupt from None",
+        "        raise",
+        "tests/cli/test_interrupts.py -k woken",
     ),
     # Nothing is destroyed without a yes.
     PlantedBug(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 
@@ -40,3 +41,22 @@ def test_an_interrupt_just_before_the_work_begins_is_quiet(consumer, topic, capl
     one.poll(0)
     one.close()
     assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupt_before_the_call_is_posted_leaves_nothing_to_be_run(
+    consumer, topic, monkeypatch, recwarn, error
+):
+    one = consumer()
+    one.subscribe([topic])
+
+    def interrupted(call: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one._engine, "call", interrupted)
+        with pytest.raises(error):
+            one.commit_sync({})
+    one.poll(0)  # so the engine has come to what was posted
+    gc.collect()
+    assert not [str(each.message) for each in recwarn if "never awaited" in str(each.message)]

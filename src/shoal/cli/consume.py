@@ -14,6 +14,7 @@ import typer
 
 from shoal.cli import completion
 from shoal.cli.connecting import ClusterTarget, for_cluster
+from shoal.cli.interrupts import interrupts_wake
 from shoal.cli.output import json_of, json_text, print_record, printable, progress, text_of, warn
 from shoal.client.listeners import RebalanceListener
 from shoal.errors import (
@@ -272,12 +273,15 @@ def _read_as_member(
     wanted = _pattern(topics) if pattern else topics
     for topic in _absent(target, [] if pattern else topics):
         warn(f"shoal: there is no topic {topic!r} yet; waiting for it")
-    with target.consumer(
-        group_id=group,
-        auto_offset_reset=start,
-        enable_auto_commit=False,
-        isolation_level=isolation,
-    ) as consumer:
+    with (
+        target.consumer(
+            group_id=group,
+            auto_offset_reset=start,
+            enable_auto_commit=False,
+            isolation_level=isolation,
+        ) as consumer,
+        interrupts_wake(consumer),
+    ):
         joined = _Joined()
         consumer.subscribe(wanted, joined)
         printed = 0
@@ -320,9 +324,12 @@ def _read_partitions(
 ) -> None:
     if absent := _absent(target, topics):
         raise ConfigError(f"there is no topic {absent[0]!r}; `shoal topic list` shows them")
-    with target.consumer(
-        auto_offset_reset="earliest", enable_auto_commit=False, isolation_level=isolation
-    ) as consumer:
+    with (
+        target.consumer(
+            auto_offset_reset="earliest", enable_auto_commit=False, isolation_level=isolation
+        ) as consumer,
+        interrupts_wake(consumer),
+    ):
         tps = [tp for topic in topics for tp in _chosen(consumer, topic, partitions)]
         consumer.assign(tps)
         _go_to(consumer, tps, start)

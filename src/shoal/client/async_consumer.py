@@ -391,14 +391,15 @@ class AsyncConsumer:
             raise
 
     async def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        call = self._session.wakeups.interruptible(work)
         try:
-            return await self._call(self._session.wakeups.interruptible(work))
+            return await self._call(call)
         except Exception:
-            close_unstarted(work)
+            close_unstarted(call, work)
             raise
         except BaseException:
             # Cancelled: see Consumer._blocking.
-            self._engine.post(self._engine.loop.call_soon, close_unstarted, work)
+            self._engine.post(self._engine.loop.call_soon, close_unstarted, call, work)
             raise
 
     async def _drive(self, steps: Steps[T]) -> T | None:

@@ -446,15 +446,16 @@ class Consumer:
             raise
 
     def _blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        call = self._session.wakeups.interruptible(work)
         try:
-            return self._call(self._session.wakeups.interruptible(work))
+            return self._call(call)
         except Exception:
-            close_unstarted(work)
+            close_unstarted(call, work)
             raise
         except BaseException:
             # Ctrl-C: the engine may be about to begin it, and must find it whole. One turn of its
             # loop later it has begun, or never will.
-            self._engine.post(self._engine.loop.call_soon, close_unstarted, work)
+            self._engine.post(self._engine.loop.call_soon, close_unstarted, call, work)
             raise
 
     def _drive(self, steps: Steps[T]) -> T | None:

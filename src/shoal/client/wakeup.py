@@ -20,10 +20,11 @@ from shoal.errors import WakeupError
 T = TypeVar("T")
 
 
-def close_unstarted(work: Coroutine[Any, Any, Any]) -> None:
+def close_unstarted(*calls: Coroutine[Any, Any, Any]) -> None:
     """A call that was refused, because the client is closed or another's, never began its work."""
-    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-        work.close()
+    for each in calls:
+        if inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
+            each.close()
 
 
 class Wakeups:
