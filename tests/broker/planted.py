@@ -1053,8 +1053,8 @@ PLANTED = (
     PlantedBug(
         "one partition that is not there does not keep the others out",
         "broker/handlers/add_partitions_to_txn.py",
-        "        if refused:\n",
-        "        if len(refused) == 1:\n",
+        "    if refused:\n        ticket.reply(refused)\n        return",
+        "    if len(refused) == 1:\n        ticket.reply(refused)\n        return",
         f"{TXN} -k keeps_the_others_out",
     ),
     PlantedBug(
