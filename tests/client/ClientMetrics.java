@@ -32,6 +32,8 @@ public class ClientMetrics {
             producer.send(new ProducerRecord<>(topic, 0, null, new byte[100]));
         producer.flush();
         producer.commitTransaction();
+        // At once, here and below: averages are of the last half minute, and a busy machine may take that long.
+        print("producer", producer.metrics());
         Properties reading = new Properties();
         reading.putAll(shared);
         reading.put("key.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
@@ -48,10 +50,9 @@ public class ClientMetrics {
             read += consumer.poll(Duration.ofMillis(500)).count();
         consumer.commitSync();
         consumer.poll(Duration.ofMillis(100));
+        print("consumer", consumer.metrics());
         Admin admin = Admin.create(shared);
         admin.describeCluster().nodes().get();
-        print("producer", producer.metrics());
-        print("consumer", consumer.metrics());
         print("admin", admin.metrics());
         consumer.close();
         producer.close();
