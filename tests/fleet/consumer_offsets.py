@@ -67,7 +67,10 @@ class Journal:
         is_start: bool = False,
         clients: Mapping[str, str] | None = None,
     ) -> None:
-        """A classic generation; ``is_start``: as Shoal's broker announces it."""
+        """A classic generation.
+
+        ``is_start``: as Shoal's broker announces it, with what its members had before.
+        """
         instances = instances or {}
         since = START_MS + round((at_s if began_s is None else began_s) * 1000)
         value = GroupMetadataValue(
@@ -85,7 +88,7 @@ class Journal:
                     rebalance_timeout=60_000,
                     session_timeout=session_ms,
                     subscription=ConsumerProtocolSubscription(topics).encode(),
-                    assignment=b"" if is_start else ConsumerProtocolAssignment(list(tps)).encode(),
+                    assignment=ConsumerProtocolAssignment(list(tps)).encode(),
                 )
                 for name, tps in members.items()
             ],

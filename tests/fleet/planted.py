@@ -17,6 +17,13 @@ EXPORTER = "tests/fleet/test_exporter.py"
 REHEARSE = "tests/fleet/test_rehearse.py"
 
 PLANTED = (
+    PlantedBug(
+        "what members had before counts as assigned when a generation begins",
+        "fleet/group_records.py",
+        "for one in value.members if is_assigned(value) else ():",
+        "for one in value.members:",
+        f"{DECODE} -k had_before",
+    ),
     # What a fleet's past would have cost
     PlantedBug(
         "the partitions of the dead do not wait for a session",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal.errors import InvalidMessageError
 from shoal.fleet import decode
 from shoal.fleet.decode import decode_commits
-from shoal.fleet.group_records import read_groups
+from shoal.fleet.group_records import assignment_table, read_groups
 from shoal.fleet.tables import DDL, names, schema
 from shoal.wire.offsets_topic import (
     ConsumerGroupMetadataKey,
@@ -221,6 +221,21 @@ def test_other_records_are_left_out_and_the_sources_types_do_not_matter(kind: st
 
 def test_no_records_are_no_rows() -> None:
     assert decode_commits(Journal().records()).commits.num_rows == 0
+
+
+def test_what_members_had_before_is_no_assignment_of_a_generation_that_begins() -> None:
+    journal = Journal()
+    journal.generation("g", 1, {"a": tps("orders", 0, 1)}, 1)
+    journal.generation("g", 2, {"a": tps("orders", 0, 1), "b": []}, 2, is_start=True)
+    journal.generation("g", 2, {"a": tps("orders", 0), "b": tps("orders", 1)}, 3)
+    events, _ = read_groups(journal.records())
+    rows = assignment_table(events).to_pylist()
+    assert [(row["generation"], row["member_id"], row["partition"]) for row in rows] == [
+        (1, "a", 0),
+        (1, "a", 1),
+        (2, "a", 0),
+        (2, "b", 1),
+    ]
 
 
 @pytest.mark.parametrize("table", sorted(DDL))

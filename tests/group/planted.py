@@ -336,6 +336,13 @@ PLANTED = (
         f"{MIGRATION} -k restart_in_between",
     ),
     PlantedBug(
+        "a new generation forgets who reads what until its leader has assigned",
+        G + "classic_rebalance.py",
+        "assignments={member_id: group.assignment(member_id) for member_id in group.members},",
+        "assignments={},",
+        f"{MIGRATION} -k leader_has_assigned_anew",
+    ),
+    PlantedBug(
         "what a running callback takes over is not claimed",
         "group/member/consumer_heartbeat.py",
         "claimed = self.adopted if self.adopting is None else self.adopting",

@@ -237,6 +237,54 @@ def test_whoever_waits_in_the_classic_group_is_called_again(shell: ConsumerShell
     )
 
 
+def begin_generation(shell: ConsumerShell, clients: list[ClassicClient]) -> None:
+    """Everybody has joined again, and the leader has not assigned yet."""
+    tickets = [each.send_join() for each in clients]
+    for client, ticket in zip(clients, tickets, strict=True):
+        client.generation = shell.replies[ticket].generation_id
+    group = shell.coordinator.group("g")
+    assert isinstance(group, ClassicGroup)
+    assert group.state is GroupState.COMPLETING_REBALANCE
+
+
+@pytest.mark.parametrize("since", ["the join", "a second join", "a restart"])
+def test_what_cooperative_members_read_is_theirs_until_their_leader_has_assigned_anew(
+    shell: ConsumerShell, since: str
+) -> None:
+    clients = classic_group(shell)
+    begin_generation(shell, clients)
+    if since == "a second join":
+        clients[0].send_join()
+    elif since == "a restart":
+        shell = shell.restarted()
+        for each in clients:
+            each.shell = shell
+    c = Client(shell, "c").join("t")
+    assert not c.owned.get("t"), "others read all there is"
+    everybody: list[Any] = [*clients, c]
+    for _ in range(10):
+        for client in everybody:
+            client.beat()
+            held = [*clients[0].owned, *clients[1].owned, *partitions(*c.owned.get("t", ()))]
+            assert len(held) == len(set(held)), held
+    assert sorted(held) == partitions(0, 1, 2, 3)
+
+
+def test_a_generation_without_assignments_shows_the_last_ones(shell: ConsumerShell) -> None:
+    """As Apache Kafka's DescribeGroups does: they are what members read."""
+    clients = classic_group(shell)
+    begin_generation(shell, clients)
+    group = shell.coordinator.group("g")
+    assert group is not None
+    described = group.described()
+    assert described is not None
+    shown = {
+        each.member_id: [*ConsumerProtocolAssignment.decode(each.member_assignment).partitions]
+        for each in described.members
+    }
+    assert shown == {each.member_id: each.owned for each in clients}
+
+
 def test_parked_joins_are_answered(shell: ConsumerShell) -> None:
     first, second = classic_group(shell)
     third = ClassicClient(shell)

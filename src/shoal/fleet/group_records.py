@@ -257,7 +257,8 @@ def rebalance_timeout_ms(member: GroupMetadataValue.MemberMetadata) -> int:
 def _assignments(event: GroupRecordRow) -> Iterator[dict[str, Any]]:
     value = event.value
     if isinstance(value, GroupMetadataValue):
-        for one in value.members:
+        # Until it is whole it repeats what its members had in the one before.
+        for one in value.members if is_assigned(value) else ():
             for tp in partitions_of(value, one.assignment):
                 yield _row(
                     event,

@@ -190,14 +190,18 @@ def _become_empty(draft: Draft, group: ClassicGroup) -> None:
 
 
 def _start_generation(draft: Draft, group: ClassicGroup) -> None:
-    """Journal the generation before anybody hears of it, so that it is never given out twice."""
+    """Journal the generation before anybody hears of it, so that it is never given out twice.
+
+    Until the leader has assigned, each member has what it was last assigned: a cooperative one
+    reads on, and should the group become a consumer group now, nobody else may be given that.
+    """
     assert group.rebalance is not None
     record = group.next_record(
         generation=group.generation + 1,
         leader=None,
         now_ms=draft.now_ms,
         protocol=vote([each.protocols for each in group.members.in_java_order()]),
-        assignments={},
+        assignments={member_id: group.assignment(member_id) for member_id in group.members},
     )
     draft.write(record)
     tell(
