@@ -36,5 +36,9 @@ FOUND_IN_CONSUMER_GROUPS = {
     2654: "a topic that shrank was noticed late: a reason for a rebalance (the simulator's fault)",
     3368: "two owners: test_nothing_more_is_owned_before_the_coordinator_has_answered_what_is",
     306: "a topic wanted again was taken for one given up (the simulator's fault)",
+    7380: "two owners: test_what_cooperative_members_read_is_theirs_until_their_leader_has",
+    7633: "an answer from before something late was adopted after it (the simulator's fault)",
+    12333: "a late JoinGroup waits for a SyncGroup until that is due (the simulator's fault)",
 }
-"""Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``."""
+"""Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``
+and ``test_migration.py``."""

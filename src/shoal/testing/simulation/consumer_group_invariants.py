@@ -99,10 +99,18 @@ class ConsumerGroupWatcher(Watcher):
         self._unrevoked: dict[str, Moment] = {}
         self._misled: set[str] = set()
         """Of whom the coordinator believes what is not so: something old of theirs arrived late,
-        they came back under an id that was forgotten, or their group was converted before a
-        generation's assignments were known (all as in Kafka)."""
+        they came back under an id that was forgotten, or their group went back to the classic
+        protocol, which gives everybody its target, and was converted again before a leader had
+        assigned (all as in Kafka)."""
+        self._misled_until: dict[str, int] = {}
+        """The last request of the shell of each that is misled no more: what it sent until then may
+        still be on its way."""
+        self.to_sync: set[str] = set()
+        """Classic members whose JoinGroup was answered. Who does not sync in time is removed, also
+        if it has joined and synced since that was sent (it came late: as in Kafka)."""
         self._append_failed = False
         self._plan_is_known = True
+        """Whether classic members have what the journal says, and not what it wants them to."""
         self._seen_image = -1
 
     # --- the journal ---------------------------------------------------------------------------
@@ -121,7 +129,6 @@ class ConsumerGroupWatcher(Watcher):
         before = dict(self.group.current) if self.group is not None else {}
         target_ms = self.group.target_ms if self.group is not None else 0
         generation, had_members = self.model.generation, bool(self.model.members)
-        self._plan_is_known = self.group is not None or self.model.has_leader
         for offset, record in enumerate(written, base):
             match record:
                 case OffsetRecord():
@@ -133,6 +140,7 @@ class ConsumerGroupWatcher(Watcher):
                 case _:
                     self._adopt(record)
         if self.group is not None and not self._is_old_news(written):
+            self._plan_is_known = True
             self._sync_model(self.group)
             self._check_members(self.group, before, now)
             self._check_batch(self.group, written, target_ms)
@@ -165,6 +173,8 @@ class ConsumerGroupWatcher(Watcher):
                 self.generations += record.generation != self.model.generation
                 self.group = None
                 self.model.adopt(record)
+                is_new = not any(each.assignment for each in record.members)
+                self._plan_is_known |= self.model.has_leader or is_new
             case GroupTombstone():
                 self.model = GroupModel()
             case _:
@@ -172,15 +182,20 @@ class ConsumerGroupWatcher(Watcher):
                     if isinstance(record, ConsumerGroupTombstone):
                         return
                     self.group = ConsumerGroupModel()
-                if isinstance(record, ConsumerMemberMetadata) and not self._plan_is_known:
-                    self._misled.add(record.member_id)
+                if isinstance(record, ConsumerMemberMetadata):
+                    self._note_conversion(record)
                 epoch = self.group.epoch
                 if not self.group.adopt(record):
                     # What comes now counts anew, unless the group only changes its kind.
+                    self._plan_is_known = False
                     self.group = None
                     self.model = GroupModel()
                     return
                 self.generations += self.group.epoch != epoch
+
+    def _note_conversion(self, member: ConsumerMemberMetadata) -> None:
+        if member.classic is not None and not self._plan_is_known:
+            self._misled.add(member.member_id)
 
     def _sync_model(self, group: ConsumerGroupModel) -> None:
         """What the checks that all groups share look at."""
@@ -321,11 +336,12 @@ class ConsumerGroupWatcher(Watcher):
         self.group = None
         self._told_generation = -1
         super().loaded([each for each in read if _is_offset(each[1])], now)
-        self._plan_is_known = True
         for _, record in read:
             if not _is_offset(record):
                 self._adopt(record)
         group = self._known()
+        # Whether nobody has assigned yet because it was another kind of group is not told.
+        self._plan_is_known = group is not None or self.model.has_leader
         if group is not None:
             self._sync_model(group)
             self._check_members(group, {}, now)
@@ -336,6 +352,7 @@ class ConsumerGroupWatcher(Watcher):
         demand(number >= told, "E8", f"epoch {told} was told, {number} was loaded")
         self._to_tell.clear()
         self._expected.clear()
+        self.to_sync.clear()
         self._heartbeats = dict.fromkeys(self.model.members, now)
         self._heard = dict(self._heartbeats)
         self._unrevoked = dict.fromkeys(self._unrevoked, now)
@@ -424,6 +441,8 @@ class ConsumerGroupWatcher(Watcher):
                 self._fetched(answer)
             elif isinstance(answer, JoinGroupResponse):
                 self._hear(answer.member_id, now)
+                if answer.error_code == ErrorCode.NONE:
+                    self.to_sync.add(answer.member_id)
         if kind in (HeartbeatRequest, SyncGroupRequest, JoinGroupRequest):
             self._hear(request.member_id, now)
 
@@ -464,6 +483,7 @@ class ConsumerGroupWatcher(Watcher):
         self._to_tell[ticket] = (self.group.label(member_id), answer.member_epoch, held)
 
     def _synced(self, request: SyncGroupRequest, ticket: Ticket, answer: Any) -> None:
+        self.to_sync.discard(request.member_id)
         if self.group is None:
             return
         given = consumer_protocol.ConsumerProtocolAssignment.decode(answer.assignment).partitions
@@ -498,8 +518,12 @@ class ConsumerGroupWatcher(Watcher):
         is_ours = owner == request.member_id or not ticket[0].is_open
         # Of one that was deleted and made anew there are two, of one name.
         is_ours = is_ours or tp.topic in self._topics.recreated
-        is_ours = is_ours or request.member_id in self._misled
+        is_ours = is_ours or self._was_misled(request.member_id, ticket)
         demand(is_ours or self.group is None, "C3", f"{sender} committed {tp} of {owner}")
+
+    def _was_misled(self, member_id: str, ticket: Ticket) -> bool:
+        """When it sent this."""
+        return member_id in self._misled or ticket[1] >= self._misled_until.get(member_id, 0)
 
     # --- silence -------------------------------------------------------------------------------
 
@@ -552,7 +576,7 @@ class ConsumerGroupWatcher(Watcher):
         mine = {tp for tp in consumer.member.owned if tp.topic not in self._topics.recreated}
         if not self._is_member(consumer):
             return  # too late: thrown out before it knew what it got
-        self._misled.discard(_identity(consumer)[0])
+        self._set_right(consumer, mine)
         for other in others:
             if (
                 other is not consumer
@@ -564,6 +588,17 @@ class ConsumerGroupWatcher(Watcher):
             ):
                 shared = sorted(mine.intersection(other.member.owned))
                 demand(not shared, "E11", f"{consumer.label} and {other.label} own {shared}")
+
+    def _set_right(self, consumer: Any, mine: Iterable[TopicPartition]) -> None:
+        """It owns what the journal says: nobody is misled any more.
+
+        Unless it took over an answer that is older than the request that misled the coordinator.
+        Then it owns what that gave away, and hears of it with its next assignment.
+        """
+        member_id, _ = _identity(consumer)
+        if member_id in self._misled and all(self.model.owners.get(tp) == member_id for tp in mine):
+            self._misled.remove(member_id)
+            self._misled_until[member_id] = consumer.engine.last_ticket
 
     def _is_member(self, consumer: Any) -> bool:
         """At the epoch at which the coordinator has it: older ones are told so when they speak."""

@@ -222,6 +222,8 @@ class ConsumerGroupSimulation(Simulation):
             return "not in the group"
         if member.current.member_epoch != epoch:
             return f"at epoch {epoch}, not {member.current.member_epoch}"
+        if member_id in self.watcher.to_sync:
+            return "to sync, or to be removed"
         wanted = self.watcher.group.subscribed(member_id) if self.watcher.group else frozenset()
         if wanted != set(self.scenario.topics):
             return f"subscribed to {sorted(wanted)}"

@@ -118,7 +118,8 @@ class MemberEngine(Generic[Member]):
         self._connection: SimulatedConnection | None = None
         self._cut: tuple[int, int, int] | None = None
         self._pending: dict[int, OnAnswer] = {}
-        self._last_ticket = 0
+        self.last_ticket = 0
+        """Of the shell's own requests, whose numbers fall."""
         self._versions: dict[int, int] = {}
         self._wake_ms: int | None = None
         self._lookups: deque[int] = deque(maxlen=_LOOKUPS_PER_SECOND_MAX)
@@ -165,9 +166,9 @@ class MemberEngine(Generic[Member]):
 
     def ask(self, request: Any, version: int, on_answer: OnAnswer) -> None:
         """A request of the shell's own: negative tickets."""
-        self._last_ticket -= 1
-        self._pending[self._last_ticket] = on_answer
-        self._ask(self._last_ticket, version, request)
+        self.last_ticket -= 1
+        self._pending[self.last_ticket] = on_answer
+        self._ask(self.last_ticket, version, request)
 
     def answered(self, connection: SimulatedConnection, message: Any) -> None:
         if self._clock.now_ms < self.paused_until_ms:
