@@ -149,11 +149,9 @@ def test_cooperative_members_keep_what_stays_theirs(consumer, new_topic):
         ("assigned", []),
         ("assigned", theirs),
     ]
-    assert other_diary.entries == [
-        ("assigned", []),
-        ("assigned", theirs),
-        ("revoked", theirs),
-    ]
+    # The empty assignment of its first generation passes it by if the other one is back first.
+    told = [entry for entry in other_diary.entries if entry != ("assigned", [])]
+    assert told == [("assigned", theirs), ("revoked", theirs)]
 
 
 def rebalance_that_waits(consumer, admin, group, topic, assignor):
