@@ -6,7 +6,14 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from tests.differential.clients.outcomes import WAIT_S, Outcomes, awaited, plain
+from tests.differential.clients.outcomes import (
+    WAIT_S,
+    Outcomes,
+    await_partitions,
+    await_setting,
+    awaited,
+    plain,
+)
 
 
 def run(servers: str) -> Outcomes:
@@ -25,10 +32,10 @@ async def _run(servers: str) -> Outcomes:
     new = NewTopic(topic, 2, 1)
     await awaited(out, "create_topics", lambda: admin.create_topics([new]))
     await awaited(out, "create_topics again", lambda: admin.create_topics([new]))
-    await asyncio.sleep(0.5)
+    await asyncio.to_thread(await_partitions, servers, topic, 2)
     grown = {topic: NewPartitions(3)}
     await awaited(out, "create_partitions", lambda: admin.create_partitions(grown))
-    await asyncio.sleep(0.5)
+    await asyncio.to_thread(await_partitions, servers, topic, 3)
     producer = AIOKafkaProducer(bootstrap_servers=servers)
     await producer.start()
     for number in range(3):
@@ -49,7 +56,7 @@ async def _run(servers: str) -> Outcomes:
     await awaited(out, "describe_cluster", admin.describe_cluster)
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "9000000"})
     await awaited(out, "alter_configs", lambda: admin.alter_configs([resource]))
-    await asyncio.sleep(0.3)
+    await asyncio.to_thread(await_setting, servers, topic, "retention.ms", "9000000")
 
     async def configs() -> Any:
         (answer,) = await admin.describe_configs([resource])

@@ -6,7 +6,14 @@ import time
 from functools import partial
 from typing import Any
 
-from tests.differential.clients.outcomes import WAIT_S, Outcomes, called, plain
+from tests.differential.clients.outcomes import (
+    WAIT_S,
+    Outcomes,
+    await_partitions,
+    await_setting,
+    called,
+    plain,
+)
 
 
 def run(servers: str) -> Outcomes:
@@ -43,7 +50,7 @@ def run(servers: str) -> Outcomes:
     admin = AdminClient({"bootstrap.servers": servers})
     topic = "confluent"
     called(out, "create_topics", lambda: admin.create_topics([NewTopic(topic, 2)]))
-    time.sleep(0.5)
+    await_partitions(servers, topic, 2)
     called(out, "create_topics again", lambda: admin.create_topics([NewTopic(topic, 2)]))
     called(
         out,
@@ -63,7 +70,7 @@ def run(servers: str) -> Outcomes:
         )
     called(out, "flush", lambda: producer.flush(WAIT_S))
     out["delivered"] = plain(delivered)
-    time.sleep(0.5)
+    await_partitions(servers, topic, 3)
     one = admin.list_topics(topic, timeout=WAIT_S)
     out["list_topics"] = plain(one.topics)
     # Internal topics are made when somebody first needs them.
@@ -99,7 +106,7 @@ def run(servers: str) -> Outcomes:
     called(out, "of the broker", lambda: admin.incremental_alter_configs([change]))
     replace = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "2000000"})
     called(out, "alter_configs", lambda: admin.alter_configs([replace]))
-    time.sleep(0.3)
+    await_setting(servers, topic, "retention.ms", "2000000")
     called(out, "describe_configs after", lambda: _configs(admin, of_topic))
     partition = TopicPartition(topic, 0)
     for name in ("earliest", "latest", "max_timestamp"):

@@ -6,7 +6,14 @@ import time
 from functools import partial
 from typing import Any
 
-from tests.differential.clients.outcomes import WAIT_S, Outcomes, called, plain
+from tests.differential.clients.outcomes import (
+    WAIT_S,
+    Outcomes,
+    await_partitions,
+    await_setting,
+    called,
+    plain,
+)
 
 
 def run(servers: str) -> Outcomes:
@@ -34,7 +41,7 @@ def run(servers: str) -> Outcomes:
     called(out, "create_topics again", lambda: admin.create_topics({topic: {"num_partitions": 2}}))
     called(out, "wait_for_topics", lambda: admin.wait_for_topics([topic]))
     called(out, "create_partitions", lambda: admin.create_partitions({topic: 3}))
-    time.sleep(0.5)
+    await_partitions(servers, topic, 3)
     producer = KafkaProducer(bootstrap_servers=servers)
     now_ms = int(time.time() * 1000)
     sent = [
@@ -58,7 +65,7 @@ def run(servers: str) -> Outcomes:
     called(out, "describe_metadata_quorum", lambda: bool(admin.describe_metadata_quorum()))
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "9000000"})
     called(out, "alter_configs", lambda: admin.alter_configs([resource]))
-    time.sleep(0.3)
+    await_setting(servers, topic, "retention.ms", "9000000")
     called(out, "describe_configs", lambda: admin.describe_configs([resource]))
     called(out, "reset_configs", lambda: admin.reset_configs([resource]))
     broker = ConfigResource(ConfigResourceType.BROKER, "1", {"log.cleaner.threads": "2"})

@@ -10,9 +10,14 @@ import asyncio
 import concurrent.futures
 import enum
 import re
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
+
+from shoal import Admin
+from shoal.errors import ShoalError
 
 Outcomes = dict[str, Any]
 WAIT_S = 30
@@ -35,6 +40,35 @@ def called(outcomes: Outcomes, name: str, call: Callable[[], Any]) -> Any:
         outcomes[name] = plain(error)
         return None
     return result
+
+
+def await_setting(servers: str, topic: str, name: str, value: str) -> None:
+    """Until the broker shows that value."""
+
+    def shows(admin: Admin) -> bool:
+        shown = admin.describe_configs(topic=topic).get(name)
+        return shown is not None and shown.value == value
+
+    _await(servers, shows)
+
+
+def await_partitions(servers: str, topic: str, count: int) -> None:
+    """Until the broker shows so many."""
+    _await(servers, lambda admin: len(admin.describe_topics(topic)[topic].partitions) == count)
+
+
+def _await(servers: str, shows: Callable[[Admin], bool]) -> None:
+    """Apache Kafka's broker hears of a change from its controller, later than who made it."""
+    end = time.monotonic() + WAIT_S
+    with Admin(bootstrap_servers=servers) as admin:
+        while time.monotonic() < end and not _is_true(shows, admin):
+            time.sleep(0.05)
+
+
+def _is_true(shows: Callable[[Admin], bool], admin: Admin) -> bool:
+    with suppress(ShoalError):  # of a topic the broker has not heard of at all
+        return shows(admin)
+    return False
 
 
 async def awaited(outcomes: Outcomes, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
