@@ -9,6 +9,7 @@ FRAMES = "tests/wire/test_frames.py"
 VARINT = "tests/wire/test_varint.py"
 PROTOCOL = "tests/wire/test_consumer_protocol.py"
 OFFSETS = "tests/wire/test_offsets_topic.py"
+LYING = "tests/broker/test_lying_lengths.py"
 
 PLANTED = (
     # Reading
@@ -54,6 +55,22 @@ PLANTED = (
         '            self.block.line(f"budget -= {size}")\n',
         '            self.block.line(f"budget -= {size} if budget < {size} else 0")\n',
         f"{SCHEMA}::test_all_arrays_of_a_message_share_one_budget",
+    ),
+    PlantedBug(
+        "a count of tags that lies is taken for as many as there are",
+        "wire/decoder.py",
+        "        tag, position, stop = _next_tag(data, position, len(data))\n",
+        "        if position >= len(data):\n"
+        "            break\n"
+        "        tag, position, stop = _next_tag(data, position, len(data))\n",
+        f"{LYING} -k counts_that_lie_are",
+    ),
+    PlantedBug(
+        "an array is read as far as its bytes go",
+        "wire/decoder.py",
+        '            self.block.line("too_many()")\n        items, item',
+        '            self.block.line(f"{size} = 0")\n        items, item',
+        f"{LYING} -k array_lengths",
     ),
     PlantedBug(
         "a tagged field may leave bytes over",
