@@ -494,4 +494,11 @@ PLANTED = (
         "",
         "tests/cli/test_hints.py -k stay_as_they_are",
     ),
+    PlantedBug(
+        "a switch in the environment is whatever stands there",
+        "cli/connecting.py",
+        "    for name in found.keys() & _TRUE_OR_FALSE:\n",
+        "    for name in ():\n",
+        f"{COMMANDS} -m 'not kafka' -k switch_in_the_environment",
+    ),
 )

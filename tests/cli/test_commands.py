@@ -546,6 +546,14 @@ def test_a_profile_names_the_cluster(shoal: Run, broker: Broker, tmp_path: Path)
     assert "c4n4ry" not in shown
 
 
+@pytest.mark.parametrize("name", ["SHOAL_SASL_PLAIN_WITHOUT_TLS", "SHOAL_SSL_CHECK_HOSTNAME"])
+def test_a_switch_in_the_environment_is_true_or_false(shoal: Run, name: str) -> None:
+    for value in ("true", "False"):
+        assert shoal("topic", "list", env={name: value}).returncode == 0
+    shown = one_line(shoal("topic", "list", env={name: "maybe"}))
+    assert f"{name}='maybe' is not true or false" in shown
+
+
 def test_help_needs_neither_broker_nor_heavy_imports(shoal: Run) -> None:
     shown = shoal("--help")
     assert shown.returncode == 0

@@ -71,6 +71,7 @@ _FROM_PROFILE: Final = (
     "sasl_oauthbearer_cafile",
     "sasl_oauthbearer_extensions",
 )
+_TRUE_OR_FALSE: Final = ("sasl_plain_without_tls", "ssl_check_hostname")
 
 
 @dataclass(frozen=True)
@@ -229,15 +230,8 @@ def resolve(
     Raises:
         ConfigError: the profile is unknown or has a wrong key; a password is needed and missing.
     """
-    environment = {
-        name: os.environ[PREFIX + name.upper()]
-        for name in _FROM_PROFILE
-        if PREFIX + name.upper() in os.environ
-    }
-    if "SHOAL_BOOTSTRAP" in os.environ:
-        environment["bootstrap_servers"] = os.environ["SHOAL_BOOTSTRAP"]
     chosen = _profile(profile or os.environ.get("SHOAL_PROFILE"))
-    chosen |= environment
+    chosen |= _environment()
     chosen |= {name: value for name, value in flags.items() if value is not None}
     chosen.setdefault("bootstrap_servers", DEFAULT_SERVERS)
     if password_file is not None:
@@ -249,6 +243,22 @@ def resolve(
             chosen.get("sasl_username"), may_ask=may_ask
         )
     return chosen
+
+
+def _environment() -> dict[str, str | bool]:
+    found: dict[str, str | bool] = {
+        name: os.environ[PREFIX + name.upper()]
+        for name in _FROM_PROFILE
+        if PREFIX + name.upper() in os.environ
+    }
+    for name in found.keys() & _TRUE_OR_FALSE:
+        text = str(found[name])
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{PREFIX}{name.upper()}={text!r} is not true or false")
+        found[name] = text.lower() == "true"
+    if "SHOAL_BOOTSTRAP" in os.environ:
+        found["bootstrap_servers"] = os.environ["SHOAL_BOOTSTRAP"]
+    return found
 
 
 def utf8_text(path: str | Path) -> str:
