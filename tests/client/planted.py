@@ -784,6 +784,13 @@ PLANTED = (
         _by("oauth", "secrets_are_in_no_text"),
     ),
     PlantedBug(
+        "the password goes readably to whatever host a broker names",
+        "client/connection.py",
+        "                config.check_readable_secret(host)  # another broker may have named it\n",
+        "",
+        _by("readable_passwords", "that_a_broker_names"),
+    ),
+    PlantedBug(
         "the token goes to other machines readably",
         "client/config.py",
         '{"PLAIN": "password", "OAUTHBEARER": "token"}',
