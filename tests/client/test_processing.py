@@ -57,9 +57,10 @@ def process(request, settings):
             threads(topic, handler, options, given)
         else:
             asyncio.run(tasks(topic, handler, options, given))
-        assert not [one for one in threading.enumerate() if one.name.startswith("shoal-process")]
 
-    return run
+    yield run
+    # Not before: a test may have another consumer, which ends a little later.
+    assert not [one for one in threading.enumerate() if one.name.startswith("shoal-process")]
 
 
 def fill(producer, topic, count, keys=5):
