@@ -207,6 +207,41 @@ def test_a_handler_that_fails_after_its_partition_was_lost_ends_nothing():
     assert one.failures == []
 
 
+@pytest.mark.parametrize("how", ["done", "fails", "is to be tried again"])
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_a_partition_that_is_back_waits_for_the_handler_of_before(order, how):
+    one = progress(order, retries=1 if how == "is to be tried again" else 0)
+    one.add([record(0, b"a"), record(1, b"a")])
+    (before,) = taken(one)
+    for _ in range(2):
+        one.forget([T0])
+        one.add([record(0, b"a"), record(1, b"a")])
+        assert taken(one) == [], "two at a time"
+    if how == "done":
+        one.done(before)
+    else:
+        assert not one.failed(before, ValueError(), 0.0)
+    for offset in (0, 1):
+        (again,) = taken(one, now=100.0)
+        assert again.record.offset == offset
+        assert again is not before
+        one.done(again)
+    assert position(one) == 2
+
+
+def test_a_partition_that_is_back_does_not_wait_for_a_retry_of_before():
+    one = progress("key", retries=1, delay=50.0)
+    one.add([record(0, b"a")])
+    (before,) = taken(one)
+    one.failed(before, ValueError(), 0.0)
+    one.forget([T0])
+    one.add([record(0, b"a")])
+    (again,) = taken(one)
+    one.done(again)
+    assert position(one) == 1
+    assert taken(one, now=100.0) == []
+
+
 def test_what_is_read_again_from_further_back_is_worked_on_again():
     one = progress("none")
     one.add([record(5), record(6)])

@@ -106,6 +106,8 @@ class Progress:
         self._parts: dict[TopicPartition, _Part] = {}
         self._lanes: dict[tuple[Any, ...], deque[RecordJob]] = {}
         """Who waits behind the one whose turn it is."""
+        self._busy: set[tuple[Any, ...] | None] = set()
+        """Lanes of which a record is being worked on, even if the partition is others' now."""
         self._ready: deque[RecordJob] = deque()
         self._later: list[tuple[float, int, RecordJob]] = []
         self._retries = 0
@@ -140,6 +142,7 @@ class Progress:
                 job.part.running += 1
                 job.part.begun = max(job.part.begun, job.record.offset + 1)
                 job.attempts += 1
+                self._busy.add(job.lane)
                 return job
         return None
 
@@ -151,14 +154,7 @@ class Progress:
         """It was worked on; the next of its lane may be."""
         job.part.running -= 1
         job.part.finish(job.record.offset)
-        if not self._is_ours(job):
-            return
-        if job.lane is not None:
-            waiting = self._lanes[job.lane]
-            if waiting:
-                self._ready.append(waiting.popleft())
-            else:
-                del self._lanes[job.lane]
+        self._leave(job)
 
     def failed(
         self, job: RecordJob, error: Exception, now: float, *, is_final: bool = False
@@ -170,6 +166,10 @@ class Progress:
         if job.attempts <= self._options.retries and not is_final:
             delay_s = self._options.retry_delay_s * 2.0 ** min(job.attempts - 1, 30)
             job.part.running -= 1
+            if not self._is_ours(job):
+                self._leave(job)
+                return False
+            self._busy.discard(job.lane)  # the lane stays closed all the same
             self._retries += 1
             due = now + min(delay_s, max(_RETRY_DELAY_MAX_S, self._options.retry_delay_s))
             heapq.heappush(self._later, (due, self._retries, job))
@@ -185,6 +185,8 @@ class Progress:
         if self._is_ours(job):
             self.failures.append((job.record, error))
             self.is_stopping = True
+        else:
+            self._leave(job)
 
     def running(self, tps: Collection[TopicPartition] | None = None) -> int:
         """How many are being worked on, of these partitions or of all."""
@@ -248,6 +250,20 @@ class Progress:
             self._ready.append(job)
         elif job.lane in self._lanes:
             self._lanes[job.lane].append(job)
+        elif job.lane in self._busy:
+            # The partition was lost and is back, and a handler still has a record of before.
+            self._lanes[job.lane] = deque([job])
         else:
             self._lanes[job.lane] = deque()
             self._ready.append(job)
+
+    def _leave(self, job: RecordJob) -> None:
+        """It is no longer worked on: the next of its lane may be."""
+        self._busy.discard(job.lane)
+        if job.lane is None:
+            return
+        waiting = self._lanes.get(job.lane)
+        if waiting:
+            self._ready.append(waiting.popleft())
+        else:
+            self._lanes.pop(job.lane, None)
