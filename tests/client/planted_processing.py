@@ -18,6 +18,11 @@ def _by(which: str) -> str:
     return f"tests/client/test_processing.py -m 'not kafka' -k '{which}'"
 
 
+def _told(which: str) -> str:
+    """Stories of members that come and go, in virtual time."""
+    return f"tests/simulation/test_blocking_processing.py -x -k '{which}'"
+
+
 PLANTED = (
     PlantedBug(
         "records of one key are worked on at the same time",
@@ -46,6 +51,27 @@ PLANTED = (
         'if self._order == "key" else (tp,)',
         "if True else (tp,)",
         _core("one_partition_are"),
+    ),
+    PlantedBug(
+        "a partition that is back does not wait for the handler of before",
+        CORE,
+        "        elif job.lane in self._busy:\n",
+        "        elif False:\n",
+        _told("ahead_of_the_work and partition-range"),
+    ),
+    PlantedBug(
+        "a partition that is back waits for a retry of before",
+        CORE,
+        "            self._busy.discard(job.lane)  # the lane stays closed all the same\n",
+        "",
+        _core("does_not_wait_for_a_retry"),
+    ),
+    PlantedBug(
+        "a handler that fails after its partition was lost closes its lane for good",
+        CORE,
+        "            self.is_stopping = True\n        else:\n            self._leave(job)\n",
+        "            self.is_stopping = True\n",
+        _core("waits_for_the_handler_of_before"),
     ),
     PlantedBug(
         "what may be committed is behind the last record that is done",
@@ -252,5 +278,46 @@ PLANTED = (
         "                worker.cancel()\n",
         "                pass\n",
         _by("who_cancels"),
+    ),
+    PlantedBug(
+        "partitions that others have already are worked on",
+        SHELL,
+        '        """Others have them already."""\n'
+        "        with self._changed:\n"
+        "            self._progress.forget(partitions)\n",
+        '        """Others have them already."""\n',
+        _told("ahead_of_the_work"),
+    ),
+    PlantedBug(
+        "nobody is up when a record is to be tried again",
+        SHELL,
+        "self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))",
+        "self._changed.wait(None)",
+        _told("ahead_of_the_work"),
+    ),
+    PlantedBug(
+        "new records wake nobody",
+        SHELL,
+        "                    progress.add(records)\n"
+        "                    self._changed.notify_all()\n",
+        "                    progress.add(records)\n",
+        _told("ahead_of_the_work"),
+    ),
+    PlantedBug(
+        "workers stand still during a commit",
+        SHELL,
+        "            self._consumer.commit_sync(offsets)\n",
+        "            with self._changed:\n                self._consumer.commit_sync(offsets)\n",
+        _told("ahead_of_the_work"),
+    ),
+    PlantedBug(
+        "a record is done whatever its handler raises",
+        SHELL,
+        "            is_dead = self._progress.failed(\n"
+        "                job, error, time.monotonic(), "
+        "is_final=isinstance(error, RecordDeserializationError)\n"
+        "            )\n",
+        "            is_dead = self._progress.done(job)\n",
+        _told("ahead_of_the_work"),
     ),
 )

@@ -195,11 +195,14 @@ class OneLoopEngine(Engine):
 class Run:
     """One life of a client, in which one call is cut."""
 
-    def __init__(self, at: int, moment: str) -> None:
+    def __init__(self, at: int, moment: str, scenario: QuietScenario | None = None) -> None:
         self.scalpel = Scalpel(at, moment)
         self._simulation = BrokerSimulation()
         self._simulation.world = self.world = QuietWorld(
-            self._simulation.clock, self._simulation.stage, QuietScenario(), self._simulation.note
+            self._simulation.clock,
+            self._simulation.stage,
+            scenario or QuietScenario(),
+            self._simulation.note,
         )
         self._process = ClientProcess(self.world, "client")
         self._tasks: set[asyncio.Task[Any]] = set()
