@@ -1,14 +1,15 @@
 """Screenshots of every page of the site, as people see it: ``python -m docs.screenshots``.
 
 Each page in a real Chromium, 360 and 1,440 pixels wide, light and dark, into ``screenshots/``. A
-page that has to be scrolled sideways, a picture that did not load and an error on the console are
-reported, and end the program with 1. ``make docs`` first.
+page that has to be scrolled sideways, a picture that did not load, the wrong colours and an error
+on the console are reported, and end the program with 1. ``make docs`` first.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import shutil
 import sys
 import threading
@@ -26,14 +27,29 @@ SITE = ROOT / "site"
 WIDTHS = (360, 1440)
 SCHEMES = ("light", "dark")
 HEIGHT_MAX = 6000
+# Not window.innerWidth: a phone makes that as wide as what it has to show.
 FAULTS = """
-const wide = document.scrollingElement.scrollWidth - window.innerWidth;
-const found = wide > 1 ? [`scrolls sideways by ${wide} pixels`] : [];
+const [width, scheme] = arguments;
+const wide = document.documentElement.scrollWidth - width;
+const found = wide > 0 ? [`scrolls sideways by ${wide} pixels`] : [];
 for (const image of document.images)
   if (image.complete && !image.naturalWidth) found.push(`no picture at ${image.src}`);
+const shown = document.body.dataset.mdColorScheme;
+if (shown && (shown === "slate") !== (scheme === "dark")) found.push(`its colours are ${shown}`);
 return found;
 """
 
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 SETTLED = """
 const done = arguments[0];
 requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300)));
@@ -48,10 +64,13 @@ def browser() -> Iterator[Chrome]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+    for flag in FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    # A page remembers the colours it was seen in, and would begin with them.
+    forget = {"source": "localStorage.clear()"}
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", forget)
     try:
         yield driver
     finally:
@@ -75,26 +94,23 @@ def served(site: Path) -> Iterator[str]:
         server.server_close()
 
 
-def shoot(driver: Chrome, address: str, width: int, scheme: str, target: Path) -> list[str]:
-    """Write one picture; returns what is wrong with the page at this width."""
-    driver.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
-    # A page remembers the scheme it was seen in.
-    driver.execute_cdp_cmd(
-        "Storage.clearDataForOrigin",
-        {"origin": address[: address.index("/", 8)], "storageTypes": "local_storage"},
-    )
+def look(driver: Chrome, address: str, width: int, scheme: str) -> list[str]:
+    """Open a page; returns what is wrong with it at this width."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     _size(driver, width, 900)
     driver.get(address)
-    driver.execute_async_script(SETTLED)
-    faults: list[str] = driver.execute_script(FAULTS)
-    height: Any = driver.execute_script("return document.scrollingElement.scrollHeight")
+    faults: list[str] = driver.execute_script(FAULTS, width, scheme)
+    return faults + [entry["message"] for entry in driver.get_log("browser")]
+
+
+def shoot(driver: Chrome, width: int, target: Path) -> None:
+    """Write a picture of the whole page, or of as much as anybody looks at."""
+    height: Any = driver.execute_script("return document.documentElement.scrollHeight")
     _size(driver, width, min(int(height), HEIGHT_MAX))
+    driver.execute_async_script(SETTLED)
     target.parent.mkdir(parents=True, exist_ok=True)
     driver.save_screenshot(str(target))
-    return faults
 
 
 def _size(driver: Chrome, width: int, height: int) -> None:
@@ -104,6 +120,11 @@ def _size(driver: Chrome, width: int, height: int) -> None:
     )
 
 
+def pages_of(site: Path) -> list[str]:
+    """The paths of its pages."""
+    return sorted(str(page.relative_to(site)) for page in site.rglob("*.html"))
+
+
 def main() -> int:
     """Every page whose name contains the words given, or all."""
     parser = argparse.ArgumentParser(description="Screenshots of the documentation site.")
@@ -111,24 +132,18 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "screenshots")
     chosen = parser.parse_args()
     pages = [
-        page
-        for page in sorted(SITE.rglob("*.html"))
-        if not chosen.words or any(word in str(page.relative_to(SITE)) for word in chosen.words)
+        page for page in pages_of(SITE) if not chosen.words or any(w in page for w in chosen.words)
     ]
     if not pages:
         sys.exit("no pages in site/; run: make docs")
     bad = 0
     with served(SITE) as site, browser() as driver:
-        for page in pages:
-            name = str(page.relative_to(SITE).with_suffix("")).replace("/", "-")
-            for width in WIDTHS:
-                for scheme in SCHEMES:
-                    target = chosen.output / f"{name}-{width}-{scheme}.png"
-                    for fault in shoot(
-                        driver, f"{site}/{page.relative_to(SITE)}", width, scheme, target
-                    ):
-                        print(f"{page.relative_to(SITE)} at {width} pixels, {scheme}: {fault}")
-                        bad += 1
+        for page, width, scheme in itertools.product(pages, WIDTHS, SCHEMES):
+            for fault in look(driver, f"{site}/{page}", width, scheme):
+                print(f"{page} at {width} pixels, {scheme}: {fault}")
+                bad += 1
+            name = page.removesuffix(".html").replace("/", "-")
+            shoot(driver, width, chosen.output / f"{name}-{width}-{scheme}.png")
     print(f"{len(pages) * len(WIDTHS) * len(SCHEMES)} screenshots in {chosen.output}")
     return 1 if bad else 0
 
