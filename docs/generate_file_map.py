@@ -36,7 +36,7 @@ def page() -> str:
     lines = [
         "# File map",
         "",
-        "Made from the first line of each module by `python -m docs.generate_file_map`.",
+        "Generated from the first line of each module by `python -m docs.generate_file_map`.",
         "",
         "| module | what it is for |",
         "|---|---|",
