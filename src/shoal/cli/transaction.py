@@ -172,9 +172,8 @@ def find_hanging(
     ]
     if as_json:
         print_json([dict(zip(names, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(("partition", "start offset", "producer", "epoch", "idle s"), rows)
     else:
-        say("no transaction hangs", None, as_json=False)
+        columns = ("partition", "start offset", "producer", "epoch", "idle s")
+        print_table(columns, rows, title=None if rows else "no transaction hangs")
     if rows:
         raise typer.Exit(EXIT_HANGING)
