@@ -69,7 +69,7 @@ def browser() -> Iterator[Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     # A page remembers the colours it was seen in, and would begin with them.
-    forget = {"source": "localStorage.clear()"}
+    forget = {"source": "if (location.protocol !== 'about:') localStorage.clear()"}
     driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", forget)
     try:
         yield driver
@@ -96,12 +96,15 @@ def served(site: Path) -> Iterator[str]:
 
 def look(driver: Chrome, address: str, width: int, scheme: str) -> list[str]:
     """Open a page; returns what is wrong with it at this width."""
+    # The page before this one would notice the change, and write its colours down.
+    driver.get("about:blank")
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     _size(driver, width, 900)
     driver.get(address)
     faults: list[str] = driver.execute_script(FAULTS, width, scheme)
-    return faults + [entry["message"] for entry in driver.get_log("browser")]
+    told: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]
+    return faults + [entry["message"] for entry in told]
 
 
 def shoot(driver: Chrome, width: int, target: Path) -> None:
