@@ -37,6 +37,12 @@ def _quantile(share: float, metric: str, by: str = "") -> str:
     return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{_JOB}}}[5m])))"
 
 
+def _counted(metric: str, window: str) -> str:
+    """How much a counter grew that may have been born meanwhile: a cause is not counted before it
+    was the cause of something, and ``increase`` does not see a series come into being."""
+    return f"({metric} - {metric} offset {window} >= 0 or {metric})"
+
+
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Groups": (
         Panel(
@@ -67,9 +73,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Rebalances in ten minutes, by cause",
             "short",
             {
-                f"sum by (cause) (increase(shoal_group_rebalances_total{{{_GROUP}}}[10m]))": (
-                    "{{cause}}"
-                )
+                "sum by (cause) "
+                + _counted(f"shoal_group_rebalances_total{{{_GROUP}}}", "10m"): "{{cause}}"
             },
             "expired: a member was silent for too long, mostly because it processed too slowly.",
         ),
@@ -336,7 +341,7 @@ ALERTS: Final[dict[str, tuple[Alert, ...]]] = {
         ),
         Alert(
             "MembersKeepExpiring",
-            'increase(shoal_group_rebalances_total{cause="expired"}[15m]) > 2',
+            _counted('shoal_group_rebalances_total{cause="expired"}', "15m") + " > 2",
             "0m",
             "warning",
             "members of {{ $labels.consumergroup }} are thrown out again and again; "
@@ -347,7 +352,8 @@ ALERTS: Final[dict[str, tuple[Alert, ...]]] = {
         Alert(
             "GroupKeepsRebalancing",
             "sum by (job, instance, consumergroup) "
-            "(increase(shoal_group_rebalances_total[15m])) > 10",
+            + _counted("shoal_group_rebalances_total", "15m")
+            + " > 10",
             "0m",
             "warning",
             "{{ $labels.consumergroup }} rebalanced {{ $value | humanize }} times in 15 minutes",

@@ -103,7 +103,8 @@ FIRING: dict[str, Firing] = {
         _G,
     ),
     "MembersKeepExpiring": Firing(
-        {f'shoal_group_rebalances_total{{{_OF_GROUP},cause="expired"}}': "0+1x20"},
+        # Not there before the first time: `increase` would see one of these three.
+        {f'shoal_group_rebalances_total{{{_OF_GROUP},cause="expired"}}': "_x3 2 3x16"},
         15,
         {**_G, "cause": "expired"},
     ),
