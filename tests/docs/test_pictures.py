@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from docs.consumer_protocol_pictures import AT_ANY_TIME, IN_THE_GROUP, STATE_PLACES, hand_over
+from docs.generate_monitoring_pictures import KEPT, TITLES, panels, picture
 from docs.generate_pictures import PICTURES, consumer_protocol, states_picture
 
 from shoal.group.member.consumer_states import MOVES, ConsumerMemberState
@@ -39,3 +42,23 @@ def test_a_partition_changes_hands_as_the_page_says():
     ]
     assert steps[3].holders == ["a", "a", None, None], "nobody holds what is on its way"
     assert steps[-1].holders == steps[-1].target == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_panels_are_as_prometheus_answered(name: str) -> None:
+    kept = json.loads(KEPT.read_text())
+    drawn = picture(name, kept)
+    assert (PICTURES / name).read_text() == drawn, (
+        "run: python -m docs.generate_monitoring_pictures"
+    )
+    for title in TITLES[name]:
+        assert title in panels(), "a panel of the dashboard"
+        assert any(value for line in kept["panels"][title].values() for value in line), title
+
+
+def test_the_run_behind_the_panels_is_as_the_page_tells() -> None:
+    shown = json.loads(KEPT.read_text())["panels"]
+    behind = shown["How far behind, in seconds"]
+    assert 40 < max(value or 0 for value in behind["billing"]) < 60
+    assert max(value or 0 for value in behind["audit"]) < 10
+    assert {"expired", "joined", "left"} <= shown["Rebalances in ten minutes, by cause"].keys()

@@ -59,6 +59,17 @@ class Prometheus:
         found = self._ask(f"query?{urllib.parse.urlencode({'query': text})}")
         return [(one["metric"], float(one["value"][1])) for one in found["result"]]
 
+    def query_range(
+        self, text: str, start: float, end: float, step_s: float
+    ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """What a query finds between two times: labels of every series, and (time, value)."""
+        asked = {"query": text, "start": start, "end": end, "step": step_s}
+        found = self._ask(f"query_range?{urllib.parse.urlencode(asked)}")
+        return [
+            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
+            for one in found["result"]
+        ]
+
     def rules(self) -> dict[str, tuple[str, str]]:
         """Alert → how its evaluation went (``ok``), and its state."""
         return {
