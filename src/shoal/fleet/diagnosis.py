@@ -244,8 +244,8 @@ def _lag_trend(looks: Sequence[Snapshot], held: Collection[TopicPartition]) -> l
                 "note",
                 f"nothing was committed for the {span:.0f} s we looked; "
                 f"records waiting: {last.lag:,}",
-                "whoever commits may work in larger steps: look longer with --seconds, or whether "
-                "it runs",
+                "whoever commits may do so in larger steps: look longer with --seconds, or check "
+                "that it is running",
             )
         )
     if frozen:
