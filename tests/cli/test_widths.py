@@ -5,7 +5,6 @@ A command is either tried here or named among those that are not, with the reaso
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
@@ -117,6 +116,7 @@ def broker(place: Path) -> Iterator[Broker]:
     ):
         for name, value in login.items():
             patch.setenv(f"SHOAL_{name.upper()}", value)
+        patch.setenv("SHOAL_BOOTSTRAP", running.bootstrap_servers)
         patch.setenv("HOME", str(place))
         patch.chdir(place)
         settings: dict[str, Any] = {"bootstrap_servers": running.bootstrap_servers, **login}
@@ -179,7 +179,6 @@ def _wait_for_members(settings: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def ready(broker: Broker, place: Path) -> Broker:
     """With what only commands make, and a copy of the broker's files beside them."""
-    os.environ["SHOAL_BOOTSTRAP"] = broker.bootstrap_servers
     who = "alice-of-accounting"
     for words in (
         ("acl", "add", "--allow", f"User:{who}", "--consumer", "--topic", TOPIC, "--group", GROUP),
