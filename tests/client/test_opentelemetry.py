@@ -434,7 +434,7 @@ def test_baggage_comes_along_and_the_context_of_before_comes_back(sdk):
 
 def test_polls_that_bring_nothing_are_no_spans_and_failures_are(scripted, sdk):
     with Consumer(
-        bootstrap_servers=scripted.servers, auto_offset_reset="none", group_id="g"
+        bootstrap_servers=scripted.servers, auto_offset_reset="earliest", group_id="g"
     ) as consumer:
         instrument(consumer, **sdk.providers)
         with pytest.raises(RuntimeError, match="subscribe"):
