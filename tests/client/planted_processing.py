@@ -170,11 +170,11 @@ PLANTED = (
         _core("nothing_is_begun"),
     ),
     PlantedBug(
-        "what was done for an earlier assignment counts for this one",
+        "what failed for an earlier assignment is tried again for this one",
         CORE,
         "        if part is None or part is not job.part:\n            return False",
         "        if part is None:\n            return False",
-        _core("lost_partition_nothing_counts or fails_after_its_partition"),
+        _core("does_not_wait_for_a_retry_of_before"),
     ),
     PlantedBug(
         "what is read again from further back is behind what was done",
