@@ -196,6 +196,13 @@ PLANTED = (
         f"{COLUMNS}::test_a_record_without_headers_has_null_and_not_an_empty_list",
     ),
     PlantedBug(
+        "rows of two topics are counted together",
+        "records/columns.py",
+        "    pairs = topics.indices.to_numpy().astype(np.int64) << 32 | partitions\n",
+        "    pairs = partitions.astype(np.int64)\n",
+        f"{COLUMNS}::test_rows_are_counted_by_topic_and_partition",
+    ),
+    PlantedBug(
         "milliseconds are taken for microseconds",
         "records/columns.py",
         "    return [timestamp_ms * _MICROS_PER_MS for timestamp_ms in timestamps_ms]\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ from shoal.errors import CorruptDataError
 from shoal.records import columns as columns_module
 from shoal.records.batch import encode_batch
 from shoal.records.chunks import Chunk
-from shoal.records.columns import COLUMNS, arrow_schema, decode_columns, iter_columns
+from shoal.records.columns import (
+    COLUMNS,
+    arrow_schema,
+    decode_columns,
+    iter_columns,
+    rows_by_partition,
+)
 from shoal.records.kernel import Layout
 from shoal.types import TimestampType
 from tests.records.generate import Sample, each_kernel, needs_kernel, plain, samples, using
@@ -44,6 +51,27 @@ def test_the_types_are_spark_s_own() -> None:
     ]
     assert all(field.nullable for field in arrow_schema())
     assert arrow_schema(["timestampType", "key"]).names == ["timestampType", "key"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "ab"]),
+            st.sampled_from([0, 1, 2**31 - 1]),
+            st.integers(1, 3),
+        )
+    ),
+    st.integers(0, 3),
+)
+def test_rows_are_counted_by_topic_and_partition(
+    runs: list[tuple[str, int, int]], skipped: int
+) -> None:
+    rows = [(topic, partition) for topic, partition, times in runs for _ in range(times)]
+    arrow_batch = pa.RecordBatch.from_pylist(
+        [{"topic": topic, "partition": partition} for topic, partition in rows],
+        schema=arrow_schema(["topic", "partition"]),
+    )
+    assert rows_by_partition(arrow_batch.slice(skipped)) == Counter(rows[skipped:])
 
 
 @pytest.mark.spark

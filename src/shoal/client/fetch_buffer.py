@@ -12,7 +12,7 @@ is returned twice and none of a partition that was given away.
 from __future__ import annotations
 
 import struct
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -482,13 +482,10 @@ class RecordReader:
 def _rows_by_partition(
     arrow_batch: pa.RecordBatch, states: Iterable[AssignedPartition]
 ) -> dict[AssignedPartition, int]:
-    pairs = zip(
-        arrow_batch.column("topic").to_pylist(),
-        arrow_batch.column("partition").to_pylist(),
-        strict=True,
-    )
-    counts = Counter(pairs)
-    return {state: counts[state.tp] for state in states}
+    from shoal.records.columns import rows_by_partition
+
+    counts = rows_by_partition(arrow_batch)
+    return {state: counts.get(state.tp, 0) for state in states}
 
 
 def _rows_at_most(wanted: Sequence[Chunk]) -> int:

@@ -157,6 +157,21 @@ def decode_first(
     return next(_parts(chunks, schema, check_crc, LIMIT_BYTES, max_bytes), (empty, True))
 
 
+def rows_by_partition(arrow_batch: pa.RecordBatch) -> dict[tuple[str, int], int]:
+    """How many rows are of which topic and partition. Those of one mostly stand together."""
+    topics = arrow_batch.column("topic").dictionary_encode()
+    partitions = arrow_batch.column("partition").to_numpy()
+    pairs = topics.indices.to_numpy().astype(np.int64) << 32 | partitions
+    starts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    counts: dict[tuple[str, int], int] = {}
+    for pair, rows in zip(
+        pairs[starts].tolist(), np.diff(starts, append=len(pairs)).tolist(), strict=True
+    ):
+        name = (topics.dictionary[pair >> 32].as_py(), pair & 0xFFFF_FFFF)
+        counts[name] = counts.get(name, 0) + rows
+    return counts
+
+
 def _parts(
     chunks: Sequence[ChunkLike],
     schema: pa.Schema,
