@@ -33,6 +33,8 @@ from shoal import Admin
 LIMIT = 1_000_000
 WARM_S = 15.0
 MEASURED_S = 30.0
+FINEST_PERCENT = 0.1
+"""An answer more or less in that time is about as much: who is nearer is not told from less."""
 
 
 def rate(target: Target, frame: bytes, *, counts_replies: bool) -> float:
@@ -82,6 +84,10 @@ def rates(target: Target) -> dict[str, float]:
     return found
 
 
+def _away(rate: float) -> float:
+    return max(FINEST_PERCENT, abs(rate / LIMIT - 1) * 100)
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     report = Report("broker_quotas")
     found = {}
@@ -94,8 +100,8 @@ def main(arguments: Sequence[str] = ()) -> None:
             Row(
                 f"{what} under a quota of 1 MB/s: of 30 s, away from it",
                 "%",
-                abs(ours[what] / LIMIT - 1) * 100,
-                abs(peer[0][what] / LIMIT - 1) * 100 if peer else None,
+                _away(ours[what]),
+                _away(peer[0][what]) if peer else None,
                 PEER,
                 "<= 10",
                 higher_is_better=False,
