@@ -240,8 +240,8 @@ PLANTED = (
     PlantedBug(
         "what a custom assignor attached is thrown away",
         G + "migration.py",
-        "        if decoded.user_data:\n",
-        "        if False:\n",
+        "    if decoded.user_data:\n",
+        "    if False:\n",
         f"{MIGRATION} -k custom_assignor",
     ),
     PlantedBug(
@@ -334,6 +334,27 @@ PLANTED = (
         "        leader=None if rebalances else rows[0].member_id,\n",
         "        leader=rows[0].member_id,\n",
         f"{MIGRATION} -k restart_in_between",
+    ),
+    PlantedBug(
+        "what a cooperative member is giving up is handed out when the group changes its protocol",
+        G + "migration.py",
+        "                given_up.get(each.member_id, {}),\n",
+        "                {},\n",
+        f"{MIGRATION} -k not_given_up_yet",
+    ),
+    PlantedBug(
+        "a group that changes its protocol waits for what somebody else was assigned",
+        G + "migration.py",
+        "            free.pop(one, None)\n",
+        "            pass\n",
+        f"{MIGRATION} -k somebody_else_was_assigned",
+    ),
+    PlantedBug(
+        "of two who claim a partition the one with the older claim is believed",
+        G + "migration.py",
+        "subscriptions[each].generation_id or -1)",
+        "-(subscriptions[each].generation_id or -1))",
+        f"{MIGRATION} -k later_generation",
     ),
     PlantedBug(
         "a new generation forgets who reads what until its leader has assigned",

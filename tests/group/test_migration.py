@@ -54,10 +54,14 @@ class ClassicClient:
         self.topics = topics
         self.generation = -1
         self.owned: list[TopicPartition] = []
+        self.owned_since: int | None = None
+        """The generation that gave it what it owns; older clients do not say."""
 
     def metadata(self) -> bytes:
         owned = () if self.eager else self.owned
-        return ConsumerProtocolSubscription(self.topics, owned_partitions=owned).encode(1)
+        return ConsumerProtocolSubscription(
+            self.topics, owned_partitions=owned, generation_id=self.owned_since
+        ).encode(1 if self.owned_since is None else 2)
 
     def send_join(self) -> int:
         return self.shell.send(
@@ -131,12 +135,29 @@ def classic_group(
         client.generation = shell.replies[ticket].generation_id
     if not assign:
         return clients
-    leader = shell.replies[tickets[0]].leader
-    rows = []
     for place, client in enumerate(clients):
         client.owned = partitions(2 * place, 2 * place + 1)
-        assignment = ConsumerProtocolAssignment(client.owned, user_data).encode(1)
-        rows.append(SyncGroupRequest.Assignment(member_id=client.member_id, assignment=assignment))
+    assign_all(shell, clients, [each.owned for each in clients], user_data)
+    return clients
+
+
+def assign_all(
+    shell: ConsumerShell,
+    clients: list[ClassicClient],
+    given: list[list[TopicPartition]],
+    user_data: bytes | None = None,
+) -> None:
+    """Everybody syncs, the leader last; nobody has heard of it yet."""
+    group = shell.coordinator.group("g")
+    assert isinstance(group, ClassicGroup)
+    leader = group.leader_id
+    rows = [
+        SyncGroupRequest.Assignment(
+            member_id=client.member_id,
+            assignment=ConsumerProtocolAssignment(held, user_data).encode(1),
+        )
+        for client, held in zip(clients, given, strict=True)
+    ]
     for client in sorted(clients, key=lambda each: each.member_id == leader):
         shell.send(
             SyncGroupRequest(
@@ -146,7 +167,6 @@ def classic_group(
                 assignments=rows if client.member_id == leader else [],
             )
         )
-    return clients
 
 
 @pytest.fixture
@@ -268,6 +288,55 @@ def test_what_cooperative_members_read_is_theirs_until_their_leader_has_assigned
             held = [*clients[0].owned, *clients[1].owned, *partitions(*c.owned.get("t", ()))]
             assert len(held) == len(set(held)), held
     assert sorted(held) == partitions(0, 1, 2, 3)
+
+
+def test_what_a_cooperative_member_has_not_given_up_yet_is_nobody_elses(
+    shell: ConsumerShell,
+) -> None:
+    """It revokes when it polls, and commits before that: Apache Kafka gives the partition away."""
+    first, second = clients = classic_group(shell)
+    begin_generation(shell, clients)
+    assign_all(shell, clients, [partitions(0), partitions(2, 3)])
+    c = Client(shell, "c").join("t")
+    for _ in range(3):
+        second.beat()
+        c.beat()
+        assert 1 not in c.owned.get("t", ()), "the first has it still"
+    assert commit(shell, first, 1) is ErrorCode.NONE
+    shell = shell.restarted()
+    for each in (first, second, c):
+        each.shell = shell
+    assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    first.owned = partitions(0)
+    settle_all(first, second, c)
+    assert sorted([*first.owned, *second.owned, *partitions(*c.owned["t"])]) == (
+        partitions(0, 1, 2, 3)
+    )
+
+
+def test_what_somebody_else_was_assigned_is_not_waited_for(shell: ConsumerShell) -> None:
+    clients = classic_group(shell)
+    clients[0].owned = partitions(0, 1, 2)
+    begin_generation(shell, clients)
+    assign_all(shell, clients, [partitions(0, 1), partitions(2, 3)])
+    Client(shell, "c").join("t")
+    for each in clients:
+        assert not shell.member(each.member_id).current.pending_revocation
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_two_that_own_a_partition_the_one_of_the_later_generation_gives_it_up(
+    shell: ConsumerShell, later: int
+) -> None:
+    clients = classic_group(shell)
+    for place, each in enumerate(clients):
+        each.owned, each.owned_since = partitions(1), 7 if place == later else 6
+    begin_generation(shell, clients)
+    assign_all(shell, clients, [partitions(0), partitions(2, 3)])
+    Client(shell, "c").join("t")
+    pending = [shell.member(each.member_id).current.pending_revocation for each in clients]
+    assert pending[later] == {topic_id("t"): {1: clients[0].generation}}
+    assert not pending[1 - later]
 
 
 def test_a_generation_without_assignments_shows_the_last_ones(shell: ConsumerShell) -> None:

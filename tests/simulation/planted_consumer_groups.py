@@ -121,10 +121,8 @@ CONSUMER_GROUP_BUGS = (
     Bug(
         "a converted group forgets who has what",
         COORDINATOR + "migration.py",
-        """            assigned={
-                topic_id: dict.fromkeys(numbers, generation) for topic_id, numbers in held.items()
-            },""",
-        """            assigned={},""",
+        "            assigned=_at(generation, held),\n",
+        "            assigned={},\n",
     ),
     Bug(
         "a group that is converted between join and sync forgets who has what",

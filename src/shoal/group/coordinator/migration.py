@@ -2,7 +2,9 @@
 
 *Up*: a member of the new protocol joins a classic group. Its members go on as members of the
 consumer group that speak the classic protocol (``classic_members.py``), each with what it was last
-assigned, at an epoch that is the generation.
+assigned, at an epoch that is the generation. What a cooperative member had before and was not
+assigned again is nobody's until that member has joined again without it. (Kafka hands it out at
+once, and for a moment two read it.)
 
 *Down*: the last member of the new protocol goes, and only classic ones are left. The group becomes
 a classic one at a generation that is the group epoch, with the target as its assignment, and
@@ -13,10 +15,10 @@ Rule: one batch of records says all of it, so a group is never both, whatever ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shoal.assign.server import Target
+from shoal.assign.server import Target, TopicId
 from shoal.errors import ErrorCode, InvalidMessageError
 from shoal.group.coordinator import classic_rebalance
 from shoal.group.coordinator.classic_group_member import (
@@ -32,6 +34,8 @@ from shoal.group.coordinator.consumer_journal import (
     ConsumerMemberMetadata,
     ConsumerRecord,
     CurrentAssignment,
+    PartitionEpochs,
+    ReconciliationState,
     TargetAssignment,
     TargetEpoch,
 )
@@ -79,7 +83,21 @@ def _cannot_upgrade(group_id: str, why: str) -> GroupRefusal:
 def upgraded(draft: Draft, group: ClassicGroup) -> list[ConsumerRecord] | GroupRefusal:
     """The records of the consumer group that a classic one becomes."""
     try:
-        members = [_upgraded_member(draft, group, each) for each in group.members.in_java_order()]
+        held = {each: _held(draft.image, group.assignment(each)) for each in group.members}
+        subscriptions = {
+            each.member_id: _subscription(group, each) for each in group.members.values()
+        }
+        given_up = _given_up(draft.image, held, subscriptions)
+        members = [
+            _upgraded_member(
+                group,
+                each,
+                subscriptions[each.member_id],
+                held[each.member_id],
+                given_up.get(each.member_id, {}),
+            )
+            for each in group.members.in_java_order()
+        ]
     except InvalidMessageError:
         return _cannot_upgrade(group.group_id, "the embedded consumer protocol is malformed")
     except _CustomAssignorError:
@@ -111,7 +129,7 @@ def _known_hash(
 
     It may not have heard of new partitions yet; without a hash the next heartbeat finds out.
     """
-    given = {(each, number) for target in targets for each in target for number in target[each]}
+    given = {one for target in targets for one in _each(target)}
     known = [topic for topic in map(image.topic, topics) if topic is not None]
     wanted = {(each.topic_id, number) for each in known for number in range(each.partition_count)}
     return image.metadata_hash(topics, group_id) if given == wanted else 0
@@ -121,20 +139,57 @@ class _CustomAssignorError(Exception):
     """What an assignor of the user's attached would be lost."""
 
 
-def _upgraded_member(
-    draft: Draft, group: ClassicGroup, member: ClassicGroupMember
-) -> tuple[ConsumerMemberMetadata, TargetAssignment, CurrentAssignment]:
-    held: Target = {}
-    assignment = group.assignment(member.member_id)
-    if assignment:
-        decoded = ConsumerProtocolAssignment.decode(assignment)
-        if decoded.user_data:
-            raise _CustomAssignorError
-        held = by_topic_id(decoded.partitions, draft.image)
+def _held(image: ClusterImage, assignment: bytes) -> Target:
+    """What a member was assigned."""
+    if not assignment:
+        return {}
+    decoded = ConsumerProtocolAssignment.decode(assignment)
+    if decoded.user_data:
+        raise _CustomAssignorError
+    return by_topic_id(decoded.partitions, image)
+
+
+def _subscription(group: ClassicGroup, member: ClassicGroupMember) -> ConsumerProtocolSubscription:
     # A member that joined since the last generation may not offer its protocol.
     offered = dict(member.protocols)
     metadata = offered.get(group.protocol or "", member.protocols[0][1])
-    subscription = ConsumerProtocolSubscription.decode(metadata)
+    return ConsumerProtocolSubscription.decode(metadata)
+
+
+def _given_up(
+    image: ClusterImage,
+    held: Mapping[str, Target],
+    subscriptions: Mapping[str, ConsumerProtocolSubscription],
+) -> dict[str, Target]:
+    """Member → what it said it owns when it joined, and nobody was assigned: it may read it still.
+
+    Who spoke of the later generation is right if two said so of one partition.
+    """
+    free: dict[tuple[TopicId, int], str] = {}
+    by_generation = sorted(subscriptions, key=lambda each: subscriptions[each].generation_id or -1)
+    for member_id in by_generation:
+        claimed = by_topic_id(subscriptions[member_id].owned_partitions, image)
+        free.update((one, member_id) for one in _each(claimed))
+    for target in held.values():
+        for one in _each(target):
+            free.pop(one, None)
+    given_up: dict[str, Target] = {}
+    for (topic_id, number), member_id in free.items():
+        given_up.setdefault(member_id, {}).setdefault(topic_id, []).append(number)
+    return given_up
+
+
+def _each(target: Target) -> Iterator[tuple[TopicId, int]]:
+    return ((topic_id, number) for topic_id, numbers in target.items() for number in numbers)
+
+
+def _upgraded_member(
+    group: ClassicGroup,
+    member: ClassicGroupMember,
+    subscription: ConsumerProtocolSubscription,
+    held: Target,
+    given_up: Target,
+) -> tuple[ConsumerMemberMetadata, TargetAssignment, CurrentAssignment]:
     group_id, member_id = group.group_id, member.member_id
     generation = max(group.generation, FIRST_EPOCH)
     return (
@@ -155,11 +210,17 @@ def _upgraded_member(
             member_id,
             member_epoch=generation,
             previous_member_epoch=generation,
-            assigned={
-                topic_id: dict.fromkeys(numbers, generation) for topic_id, numbers in held.items()
-            },
+            state=(
+                ReconciliationState.UNREVOKED_PARTITIONS if given_up else ReconciliationState.STABLE
+            ),
+            assigned=_at(generation, held),
+            pending_revocation=_at(generation, given_up),
         ),
     )
+
+
+def _at(generation: int, target: Target) -> PartitionEpochs:
+    return {topic_id: dict.fromkeys(numbers, generation) for topic_id, numbers in target.items()}
 
 
 def leave_classic(draft: Draft, group: ClassicGroup) -> None:
