@@ -38,6 +38,10 @@ FOUND_IN_CONSUMER_GROUPS = {
     306: "a topic wanted again was taken for one given up (the simulator's fault)",
     7380: "two owners: test_what_cooperative_members_read_is_theirs_until_their_leader_has",
     7633: "an answer from before something late was adopted after it (the simulator's fault)",
+    22902: "two owners: test_what_a_cooperative_member_has_not_given_up_yet_is_nobody_elses",
+    22970: "the same, in a group that changed to and fro",
+    23634: "a pause in which nobody was timed is not noticed (the simulator's fault)",
+    24225: "who had synced as a follower was waited for (the simulator's fault)",
     12333: "a late JoinGroup waits for a SyncGroup until that is due (the simulator's fault)",
 }
 """Of ``consumer_group_simulator.py``; their tests are in ``test_found_in_consumer_groups.py``

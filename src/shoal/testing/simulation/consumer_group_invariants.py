@@ -441,7 +441,7 @@ class ConsumerGroupWatcher(Watcher):
                 self._fetched(answer)
             elif isinstance(answer, JoinGroupResponse):
                 self._hear(answer.member_id, now)
-                if answer.error_code == ErrorCode.NONE:
+                if self.group is not None and answer.error_code == ErrorCode.NONE:
                     self.to_sync.add(answer.member_id)
         if kind in (HeartbeatRequest, SyncGroupRequest, JoinGroupRequest):
             self._hear(request.member_id, now)
@@ -483,9 +483,9 @@ class ConsumerGroupWatcher(Watcher):
         self._to_tell[ticket] = (self.group.label(member_id), answer.member_epoch, held)
 
     def _synced(self, request: SyncGroupRequest, ticket: Ticket, answer: Any) -> None:
-        self.to_sync.discard(request.member_id)
         if self.group is None:
             return
+        self.to_sync.discard(request.member_id)
         given = consumer_protocol.ConsumerProtocolAssignment.decode(answer.assignment).partitions
         ids = self._topics.ids
         told = frozenset((ids[tp.topic], tp.partition) for tp in given if tp.topic in ids)

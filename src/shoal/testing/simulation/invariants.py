@@ -133,7 +133,9 @@ class Watcher:
         self._written: dict[TopicPartition, Moment] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
         self._removed: dict[TopicPartition, int] = {}
-        self._misled_ms = -1  # when a coordinator with a wrong clock was loaded
+        self._misled_ms = -1
+        """When a coordinator with a wrong clock was loaded, or stood still without noticing it:
+        what was written before looks older than it is."""
         self._told_generation = -1
         self._new_generation: int | None = None
         self._unsent: dict[Ticket, list[tuple[TopicPartition, int]]] = {}
@@ -258,6 +260,10 @@ class Watcher:
             demand(is_due, "G12", f"{tp} was removed after {unused_ms} ms")
         self.committed.pop(tp, None)
         self._acknowledged.pop(tp, None)
+
+    def paused_unnoticed(self, now: Moment) -> None:
+        """The coordinator stands still while nobody is in its group whose silence it would time."""
+        self._misled_ms = now.alive_ms
 
     def _is_current(
         self, member_id: str, instance_id: str | None, generation_id: int, what: str

@@ -346,6 +346,10 @@ class SimulatedCluster:
 
     def pause(self, pause_ms: int) -> None:
         if not self._is_paused() and self._is_serving():
+            due_ms = self.coordinator.next_deadline()
+            noticed_ms = self._now_ms() + self._config.coordinator_pulse_interval_ms
+            if due_ms is None or due_ms > noticed_ms:
+                self._watcher.paused_unnoticed(self.moment())
             self._paused_until_ms = self._clock.now_ms + pause_ms
             self._not_alive_ms += pause_ms
             self._pauses += 1
