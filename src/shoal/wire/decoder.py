@@ -42,6 +42,7 @@ def compile_decoder(struct: type, version: int, *, flexible: bool) -> Decoder:
     source.names.update(
         new=object.__new__,
         default=default_instance,
+        not_there=object(),
         uvarint=decode_uvarint,
         string_length=_string_length,
         bad_length=_bad_length,
@@ -240,10 +241,12 @@ class _Emitter:
         tagged: list[Field] = []
         absent = [("None", f"{name}.unknown_tagged_fields")]
         for field in fields_of(struct):
-            if not field.exists_in(self.version) or field.spec.tag is not None:
-                absent.append((self.default(field), f"{name}.{field.name}"))
             if field.exists_in(self.version) and field.spec.tag is not None:
                 tagged.append(field)
+            if not field.exists_in(self.version) or (
+                field.spec.tag is not None and not field.spec.nullable_struct
+            ):
+                absent.append((self.default(field), f"{name}.{field.name}"))
         self.assign_defaults(absent)
         for field in fields_of(struct):
             if field.exists_in(self.version) and field.spec.tag is None:
@@ -277,6 +280,10 @@ class _Emitter:
         function = self.tag_function(fields, path) if fields else "unknown_tags"
         with self.block.indented(f"if {count}:"):
             self.block.line(f"p, budget = {function}(d, p - 1, budget, {name})")
+        if own := [each for each in fields if each.spec.nullable_struct]:
+            with self.block.indented("else:"):
+                for field in own:
+                    self.block.line(f"{name}.{field.name} = {self.default(field)}")
 
     def tag_function(self, fields: list[Field], path: str) -> str:
         """Emits a function that reads a tag section which is not empty into a struct."""
@@ -285,6 +292,9 @@ class _Emitter:
         inner.null_marker = 0  # Inside a tag a null struct is 0 and not -1.
         block = inner.block = Block(f"def {name}(d, p, budget, o):")
         block.line("end = len(d)")
+        own = [field for field in fields if field.spec.nullable_struct]
+        for field in own:
+            block.line(f"o.{field.name} = not_there")
         block.line("count, p = uvarint(d, p)")
         block.line("budget -= count")
         with block.indented("if budget < 0:"):
@@ -304,6 +314,9 @@ class _Emitter:
             with block.indented("else:"):
                 block.line("keep_unknown(o, tag, d[p:stop])")
                 block.line("p = stop")
+        for field in own:
+            with block.indented(f"if o.{field.name} is not_there:"):
+                block.line(f"o.{field.name} = {self.default(field)}")
         block.line("return p, budget")
         self.source.add_function(block.lines)
         return name
