@@ -50,7 +50,9 @@ class Target(NamedTuple):
 # --- brokers -----------------------------------------------------------------------------------
 
 
-def start(directory: str, *flags: str) -> tuple[subprocess.Popen[str], Address, float]:
+def start(
+    directory: str, *flags: str, module: str = "shoal"
+) -> tuple[subprocess.Popen[str], Address, float]:
     """A broker process, its address, and the seconds until it said ready.
 
     It may write and use compiled modules, as everywhere but where tests forbid it.
@@ -59,7 +61,7 @@ def start(directory: str, *flags: str) -> tuple[subprocess.Popen[str], Address, 
     began = time.perf_counter()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "shoal", "serve", "--listen", "127.0.0.1:0"),
+            *(sys.executable, "-m", module, "serve", "--listen", "127.0.0.1:0"),
             *("--data-dir", directory, *flags),
         ],
         stdout=subprocess.PIPE,
@@ -92,10 +94,11 @@ def shoal_broker(durability: str = "os") -> Iterator[Target]:
 
 
 @contextmanager
-def apache_kafka() -> Iterator[Target]:
+def apache_kafka(settings: dict[str, str] | None = None) -> Iterator[Target]:
+    """``settings``: further lines of its ``server.properties``."""
     from tests.peers.kafka import ApacheKafka
 
-    with ApacheKafka() as kafka:
+    with ApacheKafka(settings=settings) as kafka:
         host, port = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
         yield Target(PEER, (host, int(port)), kafka.pid())
 

@@ -1,13 +1,13 @@
 """What counting costs the clients: CPU per record of ``send`` and of ``poll``, counted and not.
 
-Two processes each have a client of one broker and do the same work in turns; in one of them what
-counts was replaced by nothing. Each pair of turns gives a ratio of the CPU of the whole process,
-its engine's thread included. Goal: at least 0.98x of the records per second of CPU, by the mean of
-the pairs; the interval that is printed holds that mean with 95 %.
+One process has a client of a broker and does the same work again and again; every other time what
+counts is replaced by nothing. (Two processes would differ by where their objects happen to lie in
+memory, and by more than what is measured.) Each pair of turns gives a ratio of the CPU of the whole
+process, its engine's thread included. Goal: at least 0.98x of the records per second of CPU, by the
+mean of the pairs; the interval that is printed holds that mean with 95 %.
 
     python -m benchmarks client_metrics
-    python -m benchmarks client_metrics --old DIRECTORY    # the peer: another version's src
-    python -m benchmarks client_metrics --pairs 15
+    python -m benchmarks client_metrics --pairs 15 --only poll
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from benchmarks.measuring import Report, Row, json_argument
 from shoal import Admin, Consumer, Producer, TopicPartition
 
 PAIRS = 30
-# Then both processes are made anew: where one happens to lie in memory makes more difference than
-# what is measured, and lasts as long as it does.
-PAIRS_OF_A_PROCESS = 3
+PAIRS_OF_A_PROCESS = 6
 RECORDS = 200_000
 SENDS = 50_000
-SMALL_POLLS = 20_000
+SMALL_POLLS = 4_000
 VALUE = bytes(100)
 HERE = Path(__file__).resolve().parents[1]
 # Of Student's distribution, for so many pairs at least.
@@ -50,23 +48,31 @@ ROWS = (
 # --- in a process of its own ---
 
 
-def switch_off() -> None:
-    """Nothing is counted from here on, in this process."""
+def switched() -> Callable[[bool], None]:
+    """A switch: whether this process counts from here on."""
     from shoal.client import sensors, tallies
 
     def nothing(*_: object, **__: object) -> None:
         return None
 
-    for owner, names in (
-        (sensors.Sensor, ("record",)),
-        (sensors.HourlySensor, ("record",)),
-        (tallies.ConsumedTally, ("took", "finished")),
-        (tallies.PollTally, ("polled",)),
-        (tallies.FetchTally, ("answered", "fetched")),
-        (tallies.SendTally, ("sends", "answered")),
-    ):
-        for name in names:
-            setattr(owner, name, nothing)
+    counting = [
+        (owner, name, getattr(owner, name))
+        for owner, names in (
+            (sensors.Sensor, ("record",)),
+            (sensors.HourlySensor, ("record",)),
+            (tallies.ConsumedTally, ("took", "finished")),
+            (tallies.PollTally, ("polled",)),
+            (tallies.FetchTally, ("answered", "fetched")),
+            (tallies.SendTally, ("sends", "answered")),
+        )
+        for name in names
+    ]
+
+    def switch(counts: bool) -> None:
+        for owner, name, method in counting:
+            setattr(owner, name, method if counts else nothing)
+
+    return switch
 
 
 def work_of(kind: str, servers: str) -> Callable[[], int]:
@@ -95,15 +101,14 @@ def work_of(kind: str, servers: str) -> Callable[[], int]:
                 left -= len(consumer.poll(1.0, max_records=10 if kind == "small" else None))
         return total
 
-    # Columns come so fast that one pass would be too short to measure.
-    return (lambda: sum(read() for _ in range(5))) if kind == "arrow" else read
+    # One pass would be too short to measure.
+    return lambda: sum(read() for _ in range(5))
 
 
-def worker(kind: str, servers: str, switch: str) -> None:
-    if switch == "off":
-        switch_off()
-    work = work_of(kind, servers)
-    for _ in sys.stdin:
+def worker(kind: str, servers: str) -> None:
+    switch, work = switched(), work_of(kind, servers)
+    for line in sys.stdin:
+        switch(line == "on\n")
         before = time.process_time()
         count = work()
         print((time.process_time() - before) / count, flush=True)
@@ -113,24 +118,20 @@ def worker(kind: str, servers: str, switch: str) -> None:
 
 
 @contextmanager
-def running(
-    kind: str, servers: str, switch: str, source: str | None
-) -> Iterator[Callable[[], float]]:
-    """A worker; each call is one turn, and gives microseconds of CPU per record."""
-    path = os.pathsep.join([*([source] if source else ()), str(HERE)])
+def running(kind: str, servers: str) -> Iterator[Callable[[str], float]]:
+    """A worker; each call, "on" or "off", is one turn: microseconds of CPU per record."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.client_metrics", "--worker", kind, servers, switch],
+        [sys.executable, "-m", "benchmarks.client_metrics", "--worker", kind, servers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": str(HERE)},
     )
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def turn() -> float:
-        process.stdin.write("go\n")  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
+    def turn(switch: str) -> float:
+        print(switch, file=process.stdin, flush=True)
         return float(process.stdout.readline()) * 1e6  # type: ignore[union-attr]
 
     try:
@@ -164,9 +165,7 @@ def argument(arguments: Sequence[str], name: str) -> str | None:
 
 def main(arguments: Sequence[str] = ()) -> None:
     report = Report("client_metrics")
-    old, pairs = argument(arguments, "--old"), int(argument(arguments, "--pairs") or PAIRS)
-    only = argument(arguments, "--only")
-    switch, peer = ("on", "before") if old else ("off", "not counted")
+    pairs, only = int(argument(arguments, "--pairs") or PAIRS), argument(arguments, "--only")
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as directory:
         process, address, _ = start(directory, "--durability", "os")
         try:
@@ -176,7 +175,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             fill(servers)
             for kind, what, goal in ROWS:
                 if only in (None, kind):
-                    report.add(measured(kind, what, goal, servers, (switch, old, peer), pairs))
+                    report.add(measured(kind, what, goal, servers, pairs))
                 if kind == "send":
                     with Admin(bootstrap_servers=servers) as admin:
                         admin.delete_records({TopicPartition("sent", 0): -1})
@@ -185,35 +184,24 @@ def main(arguments: Sequence[str] = ()) -> None:
     report.finish(json_argument(arguments))
 
 
-def measured(
-    kind: str,
-    what: str,
-    goal: str,
-    servers: str,
-    other: tuple[str, str | None, str],
-    pairs: int,
-) -> Row:
-    switch, source, peer = other
-    spent: tuple[list[float], list[float]] = ([], [])
-    while len(spent[0]) < pairs:
-        with (
-            running(kind, servers, switch, source) as off,
-            running(kind, servers, "on", None) as on,
-        ):
+def measured(kind: str, what: str, goal: str, servers: str, pairs: int) -> Row:
+    spent: dict[str, list[float]] = {"off": [], "on": []}
+    while len(spent["on"]) < pairs:
+        with running(kind, servers) as turn:
             for number in range(PAIRS_OF_A_PROCESS + 1):
-                for which in (0, 1) if number % 2 else (1, 0):
-                    found = (off, on)[which]()
+                for switch in ("off", "on") if number % 2 else ("on", "off"):
+                    found = turn(switch)
                     if number:  # the first pair is for warming up
-                        spent[which].append(found)
-    ratios = [a / b for a, b in zip(*spent, strict=True)]
+                        spent[switch].append(found)
+    ratios = [a / b for a, b in zip(spent["off"], spent["on"], strict=True)]
     mean, low, high = interval(ratios)
     load = os.getloadavg()[0]
     return Row(
         f"{what} ({mean:.3f}x, {low:.3f} to {high:.3f}, {len(ratios)} pairs, load {load:.0f})",
         "us of CPU",
-        statistics.mean(spent[1]),
-        statistics.mean(spent[0]),
-        peer,
+        statistics.mean(spent["on"]),
+        statistics.mean(spent["off"]),
+        "not counted",
         goal,
         higher_is_better=False,
     )
@@ -221,6 +209,6 @@ def measured(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        worker(*sys.argv[2:5])
+        worker(*sys.argv[2:4])
     else:
         main(sys.argv[1:])
