@@ -69,9 +69,11 @@ def arm_rebalance(draft: Draft, member: ConsumerGroupMember) -> None:
 
 def arm_missing(draft: Draft, group: ConsumerGroup) -> None:
     """After loading, and after records were not written: everybody gets a whole session."""
+    session_ms = session_timeout_ms(draft, group.group_id)
     for member_id, member in group.members.items():
-        if draft.timers.deadline((SESSION, group.group_id, member_id)) is None:
-            arm_session(draft, group.group_id, member_id)
+        session = (SESSION, group.group_id, member_id)
+        if draft.timers.deadline(session) is None:
+            draft.arm(session, session_ms)
         if (
             member.current.state is ReconciliationState.UNREVOKED_PARTITIONS
             and draft.timers.deadline((REBALANCE, group.group_id, member_id)) is None
