@@ -551,7 +551,7 @@ def test_a_switch_in_the_environment_is_true_or_false(shoal: Run, name: str) -> 
     for value in ("true", "False"):
         assert shoal("topic", "list", env={name: value}).returncode == 0
     shown = one_line(shoal("topic", "list", env={name: "maybe"}))
-    assert f"{name}='maybe' is not true or false" in shown
+    assert f"{name}='maybe': set true or false" in shown
 
 
 def test_help_needs_neither_broker_nor_heavy_imports(shoal: Run) -> None:

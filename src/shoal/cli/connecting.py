@@ -254,7 +254,7 @@ def _environment() -> dict[str, str | bool]:
     for name in found.keys() & _TRUE_OR_FALSE:
         text = str(found[name])
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{PREFIX}{name.upper()}={text!r} is not true or false")
+            raise ConfigError(f"{PREFIX}{name.upper()}={text!r}: set true or false")
         found[name] = text.lower() == "true"
     if "SHOAL_BOOTSTRAP" in os.environ:
         found["bootstrap_servers"] = os.environ["SHOAL_BOOTSTRAP"]

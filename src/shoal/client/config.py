@@ -723,7 +723,7 @@ def _converted(name: str, value: Any, annotation: str) -> Any:
         return _found(name, text)
     if annotation.startswith("bool"):
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{name}={value!r} is not true or false")
+            raise ConfigError(f"{name}={value!r}: set true or false")
         return text.lower() == "true"
     if annotation in ("int", "int | None"):
         try:
