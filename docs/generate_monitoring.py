@@ -380,7 +380,7 @@ ALERTS: Final[dict[str, tuple[Alert, ...]]] = {
         ),
         Alert(
             "RecordsCannotBeStored",
-            'increase(shoal_errors_total{error="KAFKA_STORAGE_ERROR"}[5m]) > 0',
+            _counted('shoal_errors_total{error="KAFKA_STORAGE_ERROR"}', "5m") + " > 0",
             "0m",
             "critical",
             "the disk of {{ $labels.instance }} refuses records",

@@ -119,7 +119,8 @@ FIRING: dict[str, Firing] = {
     "BrokerIsGone": Firing({f"shoal_broker_info{{{_HERE}}}": "1x10 stale"}, 14, _I),
     "PartitionsAreOffline": Firing({f"shoal_partitions_offline{{{_HERE}}}": "0 2x5"}, 3, _I),
     "RecordsCannotBeStored": Firing(
-        {f'shoal_errors_total{{{_HERE},error="KAFKA_STORAGE_ERROR"}}': "0x5 3x5"},
+        # The first one, which `increase` would not see.
+        {f'shoal_errors_total{{{_HERE},error="KAFKA_STORAGE_ERROR"}}': "_x5 1x5"},
         6,
         {**_I, "error": "KAFKA_STORAGE_ERROR"},
     ),
