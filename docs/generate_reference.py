@@ -13,10 +13,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import shoal
+from docs.docstrings import markdown, signature
 from shoal.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +41,7 @@ _RESULTS = (
     "PartitionProducer",
     "HangingTransaction",
 )
+_OF_SETTINGS = ("Config", "Settings", "Limits", "Defaults", "Listener")
 NOTE = "Generated from the code by `python -m docs.generate_reference`.\n"
 
 
@@ -70,7 +73,10 @@ def settings() -> str:
             lines += [*_other_names(), ""]
         tree = ast.parse((ROOT / name).read_text())
         for node in tree.body:
-            if isinstance(node, ast.ClassDef) and (rows := _fields(node)):
+            # What explains settings has fields, too; its name does not say so.
+            if isinstance(node, ast.ClassDef) and node.name.endswith(_OF_SETTINGS):
+                if not (rows := _fields(node)):
+                    continue
                 summary = (ast.get_docstring(node) or "").split("\n\n")[0]
                 lines += [f"### {node.name}", "", " ".join(summary.split()), ""]
                 lines += ["| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""]
@@ -119,10 +125,15 @@ def _fields(node: ast.AST) -> list[str]:
             text = " ".join(str(after.value.value).split())
         default = f"`{ast.unparse(item.value)}`" if item.value is not None else ""
         default = default.replace("_MIB", "MiB")
-        kind = ast.unparse(item.annotation).replace("|", "\\|")
-        row = f"| `{item.target.id}` | `{kind}` | {default} | {text} |"
+        row = f"| `{item.target.id}` | {_cell(item.annotation)} | {default} | {text} |"
         rows.append(row.replace("\n", " "))
     return rows
+
+
+def _cell(annotation: ast.expr) -> str:
+    """A type in a table: a bar would end the cell, and a backslash before it is shown in code."""
+    kind = ast.unparse(annotation)
+    return f"<code>{escape(kind).replace('|', '&#124;')}</code>" if "|" in kind else f"`{kind}`"
 
 
 def python_api() -> str:
@@ -163,11 +174,11 @@ def python_api() -> str:
                     for line in _described(name, thing)
                 ]
     for module in (serializers, adapters):
-        lines += [f"## {module.__name__}", "", inspect.getdoc(module) or "", ""]
+        lines += [f"## {module.__name__}", "", markdown(inspect.getdoc(module) or ""), ""]
         for name, thing in vars(module).items():
             is_own = inspect.isfunction(thing) and thing.__module__ == module.__name__
             if is_own and not name.startswith("_"):
-                lines += [f"### `{name}{_signature(thing)}`", "", inspect.getdoc(thing) or "", ""]
+                lines += _call("###", name, name, thing)
     tree = (inspect.getdoc(errors) or "").split("\n\n")
     lines += ["## shoal.errors", "", "```text", inspect.cleandoc(tree[2]), "```", "", tree[3], ""]
     return "\n".join([*lines, "Codes of brokers: [Error codes](errors.md).", ""])
@@ -177,12 +188,13 @@ def _described(name: str, thing: Any) -> list[str]:
     """A heading, what the docstring says, then fields and methods."""
     short = name.rpartition(".")[2]
     if inspect.isfunction(thing):
-        return [f"## `{name}{_signature(thing)}`", "", inspect.getdoc(thing) or "", ""]
-    lines = [f"## {name}", "", _own_doc(thing), ""]
+        return _call("##", name, short, thing)
+    lines = [f"## {name}", "", markdown(_own_doc(thing)), ""]
     if (keywords := _keywords(thing)) is not None:
         lines += [f"`{short}(config=None, **settings)`: {keywords}", ""]
     elif "Args:" in _own_doc(thing):
-        lines += [f"`{short}{_signature(thing.__init__)}`", ""]
+        call = _signature(thing.__init__).removesuffix(" -> None")
+        lines[2:2] = [signature(short, call), ""]
     if not short.endswith("Config"):
         rows = _fields(ast.parse(inspect.getsource(thing)).body[0])
         if rows:
@@ -193,9 +205,17 @@ def _described(name: str, thing: Any) -> list[str]:
         if method.startswith("_") or not home.startswith("shoal") or inspect.isclass(function):
             continue
         if callable(function) and function.__doc__:
-            call = "" if isinstance(member, property) else _signature(function)
-            lines += [f"### `{short}.{method}{call}`", "", inspect.getdoc(function) or "", ""]
+            if isinstance(member, property):
+                lines += [f"### {short}.{method}", "", markdown(inspect.getdoc(function) or ""), ""]
+            else:
+                lines += _call("###", f"{short}.{method}", method, function)
     return lines
+
+
+def _call(level: str, title: str, name: str, function: Callable[..., Any]) -> list[str]:
+    """A function under a short heading, which the list of headings has room for."""
+    text = markdown(inspect.getdoc(function) or "")
+    return [f"{level} {title}", "", signature(name, _signature(function)), "", text, ""]
 
 
 def _own_doc(thing: Any) -> str:
@@ -236,7 +256,8 @@ def command_line() -> str:
 def _codes_and_variables() -> list[str]:
     from shoal.cli.connecting import _FROM_PROFILE, PREFIX
 
-    variables = ", ".join(f"`{PREFIX}{name.upper()}`" for name in _FROM_PROFILE)
+    names = [name.upper() for name in _FROM_PROFILE if name != "sasl_password"]
+    variables = ", ".join(f"`{PREFIX}{name}`" for name in names)
     return [
         "## Exit codes",
         "",
