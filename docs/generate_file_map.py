@@ -47,7 +47,8 @@ def page() -> str:
         directory = ROOT / "src" / "shoal" / package
         lines += [f"## {package}", "", _first_line(directory / "__init__.py"), ""]
         files = [path for path in sorted(directory.glob("*.py")) if path.stem != "__init__"]
-        lines += ["| module | what it is for |", "|---|---|", *_rows(files), ""]
+        if files:
+            lines += ["| module | what it is for |", "|---|---|", *_rows(files), ""]
     return "\n".join(lines)
 
 
