@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 from PIL import Image
 
-from shoal.drawing import COLORS, Canvas, color_of
+from shoal.drawing import COLORS, INK, PAPER, Canvas, color_of, ink_on
 
 
 def picture() -> Canvas:
@@ -41,3 +41,9 @@ def test_a_png_has_the_same_shapes_at_scale() -> None:
 
 def test_colours_repeat_after_the_last() -> None:
     assert color_of(len(COLORS)) == color_of(0)
+
+
+def test_letters_are_dark_on_what_is_light() -> None:
+    light = ["#e69f00", "#56b4e9", "#f0e442"]
+    assert [color for color in COLORS if ink_on(color) == INK] == light
+    assert ink_on("#0072b2") == ink_on(INK) == PAPER

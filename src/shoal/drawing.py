@@ -39,6 +39,15 @@ def color_of(index: int) -> str:
     return COLORS[index % len(COLORS)]
 
 
+def ink_on(fill: str) -> str:
+    """Letters that can be read on a colour: white ones are lost on yellow, orange and pale blue."""
+    parts = [int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 else PAPER
+
+
 @dataclass(frozen=True, slots=True)
 class Rectangle:
     x: float

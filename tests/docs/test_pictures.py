@@ -10,6 +10,10 @@ from docs.generate_monitoring_pictures import KEPT, TITLES, panels, picture
 from docs.generate_pictures import PICTURES, consumer_protocol, states_picture
 
 from shoal.group.member.consumer_states import MOVES, ConsumerMemberState
+from shoal.lab.built_in import built_in
+from shoal.lab.gallery import TIMELINES
+from shoal.lab.running import compare
+from shoal.lab.timeline import draw_timeline
 
 DRAWN = {"group-states.svg": states_picture, **dict.fromkeys(consumer_protocol())}
 
@@ -19,6 +23,16 @@ def test_a_picture_is_as_the_code_draws_it(name):
     drawn = DRAWN[name]
     made = consumer_protocol()[name] if drawn is None else drawn()
     assert (PICTURES / name).read_text() == made, "run: python -m docs.generate_pictures"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TIMELINES)
+def test_a_timeline_is_as_the_lab_draws_it(name: str) -> None:
+    seed, schemes = TIMELINES[name]
+    drawn = draw_timeline(compare(built_in(name), schemes, seed=seed)).to_svg()
+    assert (PICTURES / f"lab-{name}.svg").read_text() == drawn, (
+        "run: shoal lab draw --docs docs/pictures"
+    )
 
 
 def test_every_state_of_a_member_has_its_place():

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from shoal.drawing import FAINT, INK, PAPER, Canvas, color_of
+from shoal.drawing import FAINT, INK, Canvas, color_of, ink_on
 from shoal.errors import counted
 from shoal.lab.running import Run
 from shoal.lab.trace import Holding, Span, Trace
@@ -203,8 +203,8 @@ class _Panel:
                 canvas.line([(step, y + STRIP), (min(step + 4, end), y)], INK, width=0.7)
                 step += 7
         elif end - x > 16:
-            ink = PAPER if span.holding is Holding.READING else INK
-            canvas.text(x + 3, y + STRIP - 2, str(span.tp.partition), size=8, color=ink)
+            number = str(span.tp.partition)
+            canvas.text(x + 3, y + STRIP - 2, number, size=8, color=ink_on(fill))
 
     def _words(self, canvas: Canvas, top: float, name: str) -> None:
         free_x = 0.0
