@@ -7,17 +7,27 @@ broker's own coordinator, heartbeat by heartbeat, and what stands in the picture
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tests.group.consumer_shell import Client, ConsumerShell
 
-from shoal.drawing import FAINT, INK, Canvas, color_of
+from shoal.drawing import FAINT, INK, Canvas, color_of, ink_on
 from shoal.group.coordinator.consumer_group import ConsumerGroup
 from shoal.group.member.consumer_states import HEARTBEATING, MOVES, ConsumerMemberState
 
 _S = ConsumerMemberState
 Point = tuple[float, float]
-Arrow = Callable[[Canvas, Point, Point, bool], None]
+Between = Callable[[Canvas, Point, Point], None]
+"""Draws an arrow from the one box to the other."""
+
+
+class Along(Protocol):
+    """Draws an arrow along these points."""
+
+    def __call__(self, canvas: Canvas, points: list[Point], *, faint: bool) -> None: ...
+
+
+BOX: Point = (140, 42)
 
 STATE_PLACES: dict[ConsumerMemberState, Point] = {
     _S.JOINING: (200, 80),
@@ -38,7 +48,7 @@ TOPIC = "t"
 PARTITIONS = 4
 
 
-def member_states_picture(arrow: Arrow, box: Point) -> str:
+def member_states_picture(between: Between, along: Along) -> str:
     """Every legal move. What may happen to every member of a group leads out of their frame."""
     assert all(set(AT_ANY_TIME) <= MOVES[state] for state in IN_THE_GROUP)
     canvas = Canvas(980, 480)
@@ -48,18 +58,19 @@ def member_states_picture(arrow: Arrow, box: Point) -> str:
     canvas.text(x + 12, y + frame_height - 12, "in the group", size=12, color="#666666")
     for state in AT_ANY_TIME:
         to_x, to_y = STATE_PLACES[state]
-        arrow(canvas, (to_x - 8, y + frame_height), (to_x - 8, to_y), True)
+        meets = to_y - BOX[1] / 2 - 2
+        along(canvas, [(to_x - 8, y + frame_height), (to_x - 8, meets)], faint=True)
     for start, ends in MOVES.items():
         for end in sorted(ends, key=lambda state: state.value):
             if start in IN_THE_GROUP and end in AT_ANY_TIME:
                 continue
             if (start, end) == (_S.UNSUBSCRIBED, _S.JOINING):
-                _around(canvas, arrow)
+                _around(canvas, along)
             elif end is _S.FATAL and start is not _S.UNSUBSCRIBED:
-                _below(canvas, arrow, STATE_PLACES[start])
+                _below(canvas, along, STATE_PLACES[start])
             else:
-                arrow(canvas, STATE_PLACES[start], STATE_PLACES[end], False)
-    width, height = box
+                between(canvas, STATE_PLACES[start], STATE_PLACES[end])
+    width, height = BOX
     for state, (at_x, at_y) in STATE_PLACES.items():
         color = color_of(0 if state in HEARTBEATING else 3)
         canvas.rectangle(at_x - width / 2, at_y - height / 2, width, height, color)
@@ -68,19 +79,19 @@ def member_states_picture(arrow: Arrow, box: Point) -> str:
     return canvas.to_svg()
 
 
-def _around(canvas: Canvas, arrow: Arrow) -> None:
+def _around(canvas: Canvas, along: Along) -> None:
     """From unsubscribed along the margin to joining."""
     start, end = STATE_PLACES[_S.UNSUBSCRIBED], STATE_PLACES[_S.JOINING]
-    canvas.line([start, (14, start[1]), (14, end[1])], INK, width=1.5)
-    arrow(canvas, (14, end[1] - 8), (end[0], end[1] - 8), False)
+    meets = end[0] - BOX[0] / 2 - 2
+    along(canvas, [start, (14, start[1]), (14, end[1]), (meets, end[1])], faint=False)
 
 
-def _below(canvas: Canvas, arrow: Arrow, start: Point) -> None:
+def _below(canvas: Canvas, along: Along, start: Point) -> None:
     """To fatal below the boxes between."""
     end = STATE_PLACES[_S.FATAL]
-    y = start[1] + 52
-    canvas.line([(start[0] + 30, start[1]), (start[0] + 30, y), (end[0] + 48, y)], FAINT, width=1.5)
-    arrow(canvas, (end[0] + 40, y), (end[0] + 40, end[1]), True)
+    x, y, to_x = start[0] + 30, start[1] + 52, end[0] + 50
+    meets = end[1] + BOX[1] / 2 + 2
+    along(canvas, [(x, start[1]), (x, y), (to_x, y), (to_x, meets)], faint=True)
 
 
 class Moment(NamedTuple):
@@ -173,7 +184,7 @@ def epoch_picture() -> str:
                 who = f"partition {number}: {owner or 'nobody'}"
                 canvas.rectangle(left, y + 8, side - 4, side - 4, color, title=who)
                 said = owner or ""
-                canvas.text(left + 11, y + 24, said, size=12, color="#ffffff", anchor="middle")
+                canvas.text(left + 11, y + 24, said, size=12, color=ink_on(color), anchor="middle")
         before = moment
     return canvas.to_svg()
 

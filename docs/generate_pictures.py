@@ -71,13 +71,13 @@ def _number(canvas: Canvas, at: tuple[float, float], number: int) -> None:
 
 
 def _ends(
-    start: tuple[float, float], end: tuple[float, float]
+    start: tuple[float, float], end: tuple[float, float], box: tuple[float, float] = _BOX
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
     """Where an arrow leaves the one box and meets the other; both ways lie beside each other."""
     angle = math.atan2(end[1] - start[1], end[0] - start[0])
     shift = (11 * math.cos(angle + math.pi / 2), 11 * math.sin(angle + math.pi / 2))
-    a = _edge((start[0] + shift[0], start[1] + shift[1]), angle + math.pi, start)
-    b = _edge((end[0] + shift[0], end[1] + shift[1]), angle, end)
+    a = _edge((start[0] + shift[0], start[1] + shift[1]), angle + math.pi, start, box)
+    b = _edge((end[0] + shift[0], end[1] + shift[1]), angle, end, box)
     return a, b, angle
 
 
@@ -88,35 +88,48 @@ def _middle(start: tuple[float, float], end: tuple[float, float]) -> tuple[float
 
 def consumer_protocol() -> dict[str, str]:
     """Of the protocol of KIP-848: by file name."""
-    from docs.consumer_protocol_pictures import epoch_picture, member_states_picture
+    from docs.consumer_protocol_pictures import BOX, epoch_picture, member_states_picture
 
-    def arrow(
-        canvas: Canvas, start: tuple[float, float], end: tuple[float, float], faint: bool
-    ) -> None:
-        _arrow(canvas, start, end, faint=faint)
+    def between(canvas: Canvas, start: tuple[float, float], end: tuple[float, float]) -> None:
+        _arrow(canvas, start, end, faint=False, box=BOX)
 
     return {
-        "consumer-member-states.svg": member_states_picture(arrow, _BOX),
+        "consumer-member-states.svg": member_states_picture(between, arrow_along),
         "consumer-epochs.svg": epoch_picture(),
     }
 
 
 def _arrow(
-    canvas: Canvas, start: tuple[float, float], end: tuple[float, float], *, faint: bool
+    canvas: Canvas,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    *,
+    faint: bool,
+    box: tuple[float, float] = _BOX,
 ) -> None:
-    a, b, angle = _ends(start, end)
+    a, b, _ = _ends(start, end, box)
+    arrow_along(canvas, [a, b], faint=faint)
+
+
+def arrow_along(canvas: Canvas, points: list[tuple[float, float]], *, faint: bool) -> None:
+    """A line with corners, and a tip at its end."""
     color = "#999999" if faint else INK
-    canvas.line([a, b], color, width=1.5, dashed=faint)
+    canvas.line(points, color, width=1.5, dashed=faint)
+    a, b = points[-2:]
+    angle = math.atan2(b[1] - a[1], b[0] - a[0])
     for turn in (2.7, -2.7):
         tip = (b[0] + 10 * math.cos(angle + turn), b[1] + 10 * math.sin(angle + turn))
         canvas.line([b, tip], color, width=1.5)
 
 
 def _edge(
-    point: tuple[float, float], angle: float, center: tuple[float, float]
+    point: tuple[float, float],
+    angle: float,
+    center: tuple[float, float],
+    box: tuple[float, float],
 ) -> tuple[float, float]:
     """Where a line that comes in at ``angle`` and goes to ``point`` meets the box at ``center``."""
-    width, height = _BOX[0] / 2 + 2, _BOX[1] / 2 + 2
+    width, height = box[0] / 2 + 2, box[1] / 2 + 2
     x, y = math.cos(angle), math.sin(angle)
     reach = []
     for offset, size, part in (
