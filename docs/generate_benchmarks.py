@@ -142,7 +142,7 @@ def _summary() -> list[str]:
     return [
         f"{text} Not met:",
         "",
-        "| | what | measured | goal |",
+        "| benchmark | what | measured | goal |",
         "|---|---|---|---|",
         *missed,
         "",
@@ -150,8 +150,27 @@ def _summary() -> list[str]:
 
 
 def _reached(row: dict[str, Any]) -> str:
-    ours = f"{_number(row['ours'])} {row['unit']}"
-    return ours if row["ratio"] is None else f"{ours}, {row['ratio']:.1f}x"
+    return _ours(row) if row["ratio"] is None else f"{_ours(row)}, {_times(row['ratio'])}"
+
+
+def _ours(row: dict[str, Any]) -> str:
+    return f"{_number(row['ours'])} {_unit(row)}"
+
+
+def _unit(row: dict[str, Any]) -> str:
+    """As it was kept, but for the letter that keyboards lack."""
+    unit: str = row["unit"]
+    return f"µ{unit[1:]}" if unit.split()[0] == "us" else unit
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.1f}x"
+
+
+def _gave_up(row: dict[str, Any]) -> bool:
+    """Whether the peer had no result, and its number is the time it was given."""
+    name: str = row["peer_name"]
+    return name.endswith(" after")
 
 
 def _tables(entries: dict[str, dict[str, Any]]) -> list[str]:
@@ -171,7 +190,7 @@ def _file(title: str) -> str:
 
 def _ratios(entries: dict[str, dict[str, Any]]) -> list[tuple[int, str, str, float]]:
     return [
-        (index, row["what"], row["peer_name"], row["ratio"])
+        (index, row["what"], _peer(row) if _gave_up(row) else row["peer_name"], row["ratio"])
         for index, entry in enumerate(entries.values())
         for row in entry["rows"]
         if row["ratio"]
@@ -179,11 +198,15 @@ def _ratios(entries: dict[str, dict[str, Any]]) -> list[tuple[int, str, str, flo
 
 
 def _row(row: dict[str, Any]) -> str:
-    ours = f"{_number(row['ours'])} {row['unit']}"
-    peer = "" if row["peer"] is None else f"{row['peer_name']}: {_number(row['peer'])}"
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.1f}x"
+    peer = "" if row["peer"] is None else _peer(row)
+    ratio = "" if row["ratio"] is None else _times(row["ratio"])
     goal = row["goal"] if row["is_met"] else f"{row['goal']}, **not met**"
-    return f"| {row['what']} | {ours} | {peer} | {ratio} | {goal} |"
+    return f"| {row['what']} | {_ours(row)} | {peer} | {ratio} | {goal} |"
+
+
+def _peer(row: dict[str, Any]) -> str:
+    name, number = row["peer_name"], _number(row["peer"])
+    return f"{name} {number} {_unit(row)}" if _gave_up(row) else f"{name}: {number}"
 
 
 def _number(value: float) -> str:
@@ -217,7 +240,7 @@ def picture(title: str, entries: dict[str, dict[str, Any]]) -> str:
         canvas.rectangle(
             min(x_of(1), x), y + 16, abs(x - x_of(1)), 11, color_of(0 if ratio >= 1 else 5)
         )
-        shown = f"{ratio:.2f}x" if ratio < 1 else f"{ratio:.1f}x"
+        shown = f"{ratio:.2f}x" if ratio < 1 else _times(ratio)
         canvas.text(max(x, x_of(1)) + 5, y + 26, shown, size=12)
         _label(canvas, left, y + 11, f"{text.strip()} (peer: {peer})", len(f"{text}{peer}"))
     return canvas.to_svg()
