@@ -28,7 +28,7 @@ _KINDS: Final = {
     "subscription changed": "#cc79a7",
     "topic grew": "#8c6d4f",
     "second round": "#0072b2",
-    "started": "#5b8c5a",
+    "started": "#444444",
 }
 _OTHER: Final = ("other", "#777777")
 
@@ -88,7 +88,7 @@ def _draw_lag(canvas: Canvas, rows: Sequence[dict[str, Any]], axis: _Axis) -> No
     for row in rows:
         series.setdefault(row["group"], []).append((row["at"].timestamp(), row["lag"]))
     worst = sorted(series, key=lambda group: (-max(lag for _, lag in series[group]), group))
-    top_lag = max(lag for points in series.values() for _, lag in points) or 1
+    top_lag = _round_above(max(lag for points in series.values() for _, lag in points))
     base = TOP + LAG_HEIGHT - 8
     canvas.text(LEFT, TOP - 8, "records behind", size=13)
     for share in (0.0, 0.5, 1.0):
@@ -108,6 +108,13 @@ def _draw_lag(canvas: Canvas, rows: Sequence[dict[str, Any]], axis: _Axis) -> No
         y = TOP + 12 + index * 15
         canvas.rectangle(LEFT + WIDTH + 14, y - 8, 10, 8, color)
         canvas.text(LEFT + WIDTH + 30, y, _cut(group, 24), size=11)
+
+
+def _round_above(lag: int) -> int:
+    """The top of a scale whose half is round, too."""
+    power: int = 10 ** max(len(str(lag)) - 2, 0)
+    steps = (2, 4, 6, 8, 10, 12, 16, 20, 24, 30, 32, 40, 50, 60, 80, 100)
+    return next(step * power for step in steps if step * power >= lag)
 
 
 def _draw_lane(
