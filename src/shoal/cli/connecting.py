@@ -39,7 +39,7 @@ _FLAGS: Final[dict[str, tuple[tuple[str, ...], str, str]]] = {
     "bootstrap_servers": (
         ("--bootstrap", "-b"),
         "HOST:PORT",
-        "Brokers to start from, with commas between  [default: localhost:9092].",
+        "Brokers to start from, with commas between.  [default: localhost:9092]",
     ),
     "security_protocol": (
         ("--security-protocol",),
