@@ -25,9 +25,13 @@ A dash: there is no such check for that client, because it is about something on
 _MIXED_HEAD: Final = """
 ## Mixed groups
 
-Members of several clients in one group; the first leads it.
+Members of several clients in one group; the first leads it. Across: the broker, and the assignor.
 
 """
+
+
+_MIXED: Final = "members form one group: "
+"""What the checks of mixed groups begin with; their table leaves it out."""
 
 
 def read_table(path: Path) -> dict[tuple[str, str], str]:
@@ -36,9 +40,9 @@ def read_table(path: Path) -> dict[tuple[str, str], str]:
         return {}
     lines = path.read_text().splitlines()
     notes = {
-        line.split(")", 1)[0][1:]: line.split(") ", 1)[1]
+        line.split(")", 1)[0][3:]: line.split(") ", 1)[1]
         for line in lines
-        if line[:1] == "(" and line[1:2].isdigit()
+        if line[:3] == "- (" and line[3:4].isdigit()
     }
     found: dict[tuple[str, str], str] = {}
     clients: list[str] = []
@@ -48,7 +52,7 @@ def read_table(path: Path) -> dict[tuple[str, str], str]:
         first, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         if first in ("check", "members"):
             is_mixed = first == "members"
-            clients = [_without_version(title) for title in cells]
+            clients = [_MIXED + cell if is_mixed else _without_version(cell) for cell in cells]
             continue
         for title, cell in zip(clients, cells, strict=True):
             if cell.startswith("not run ("):
@@ -68,12 +72,16 @@ def write_table(path: Path, outcomes: dict[tuple[str, str], str]) -> None:
     outcomes = read_table(path) | outcomes
     notes: list[str] = []
     alone = {key: cell for key, cell in outcomes.items() if ", " not in key[1]}
-    mixed = {(who, check): cell for (check, who), cell in outcomes.items() if ", " in who}
+    mixed = {
+        (who, check.removeprefix(_MIXED)): cell
+        for (check, who), cell in outcomes.items()
+        if ", " in who
+    }
     text = _HEAD + _table("check", alone, notes)
     if mixed:
         text += _MIXED_HEAD + _table("members", mixed, notes)
     if notes:
-        text += "\n" + "\n".join(f"({n}) {reason}" for n, reason in enumerate(notes, 1)) + "\n"
+        text += "\n" + "\n".join(f"- ({n}) {reason}" for n, reason in enumerate(notes, 1)) + "\n"
     path.write_text(text)
 
 

@@ -8,8 +8,8 @@ OUTCOMES = {
     ("commits and resumes", "kcat"): "yes",
     ("commits and resumes", "kafkajs"): "not run: npm is not installed",
     ("resets offsets", "kafkajs"): "not run: npm is not installed",
-    ("one group: shoal: range", "Java, kcat"): "yes",
-    ("one group: shoal: sticky", "Java, kcat"): "not run: java is not installed",
+    ("members form one group: shoal: range", "Java, kcat"): "yes",
+    ("members form one group: shoal: sticky", "Java, kcat"): "not run: java is not installed",
 }
 
 
@@ -20,7 +20,8 @@ def test_a_client_that_cannot_be_had_is_reported_with_its_reason(tmp_path):
     assert "| commits and resumes | not run (1) | yes |" in text
     assert "| resets offsets | not run (1) | - |" in text
     assert "| Java, kcat | yes | not run (2) |" in text
-    assert text.endswith("\n(1) npm is not installed\n(2) java is not installed\n")
+    assert "| members | shoal: range | shoal: sticky |" in text
+    assert text.endswith("\n- (1) npm is not installed\n- (2) java is not installed\n")
 
 
 def test_a_part_of_the_checks_updates_only_its_own_cells(tmp_path):
