@@ -82,7 +82,7 @@ _ORDER = Reason(
 _MISSING = Reason(
     "Not supported yet",
     "What [the limits](limits.md) list as missing is not advertised, so that clients do not try; "
-    "who tries anyway gets an error that is not retriable.",
+    "one that tries anyway gets an error that is not retriable.",
 )
 _ONE_NODE = Reason(
     "One node",

@@ -39,11 +39,12 @@ def rows() -> str:
     for reason in dict.fromkeys(row.reason for row in ACCEPTED):
         lines = [f"## {reason.heading}", "", reason.text, ""]
         lines += ["| Asked | Apache Kafka | Shoal |", "|---|---|---|"]
-        lines += [
+        # Two rules may stand for one difference, which is met in two ways.
+        lines += dict.fromkeys(
             f"| {row.api_text} | {row.kafka} | {row.shoal} |"
             for row in ACCEPTED
             if row.reason is reason
-        ]
+        )
         parts.append("\n".join(lines) + "\n")
     return "\n".join([*parts, _calls()])
 
