@@ -62,8 +62,9 @@ class Consumer:
 
     Settings are those of ``ConsumerConfig``, by keyword or as a config made before::
 
-        with Consumer(bootstrap_servers="localhost:9092", group_id="billing",
-                      auto_offset_reset="earliest") as consumer:
+        with Consumer(
+            bootstrap_servers="localhost:9092", group_id="billing", auto_offset_reset="earliest"
+        ) as consumer:
             consumer.subscribe(["orders"])
             for record in consumer:
                 ...
