@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shoal.cli.demo_group import OwnershipChange
 from shoal.drawing import FAINT, INK, Canvas, color_of
 
-LEFT, TOP, WIDTH, STRIP, GAP = 70, 78, 760, 9, 26
+LEFT, TOP, WIDTH, STRIP, GAP = 70, 80, 760, 9, 34
 PAUSE = "#999999"
 
 
@@ -88,7 +88,7 @@ def _legend(canvas: Canvas, partitions: int, topic: str) -> None:
 
 def _mark(canvas: Canvas, x: float, top: float, partitions: int, text: str) -> None:
     canvas.line([(x, top - 3), (x, top + partitions * STRIP + 2)], INK, width=2)
-    canvas.text(x, top - 6, text, size=11)
+    canvas.text(x, top - 5, text, size=11)
 
 
 def _gap(
@@ -114,7 +114,7 @@ def _gap(
     is_late = left > LEFT + WIDTH - 6.0 * len(why)
     canvas.text(
         LEFT + WIDTH if is_late else left,
-        top - 6,
+        top - 5,
         why,
         size=11,
         anchor="end" if is_late else "start",
