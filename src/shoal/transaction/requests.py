@@ -2,11 +2,13 @@
 
 Clients' requests are those of ``shoal.wire.apis``. These are the rest: what a produce request or a
 group's commit asks on its way into a log, and the markers that end a transaction there.
+
+Tuples: a transaction takes four of them, and a frozen dataclass is made three times as slowly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shoal.types import TopicPartition
 
@@ -16,8 +18,7 @@ TV2 = 2
 """Of clients whose partitions are added by what they send, and whose epoch grows (KIP-890)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddPartitions(NamedTuple):
     """Let partitions become part of a transaction. The answer is an ``ErrorCode``."""
 
     transactional_id: str
@@ -27,8 +28,7 @@ class AddPartitions:
     client_version: int = TV0
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyPartitions:
+class VerifyPartitions(NamedTuple):
     """Are they part of the transaction? The answer is an ``ErrorCode``."""
 
     transactional_id: str
@@ -37,16 +37,14 @@ class VerifyPartitions:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class AbortByAdmin:
+class AbortByAdmin(NamedTuple):
     """End a transaction whose producer does not. The answer is an ``ErrorCode``."""
 
     transactional_id: str
     producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteMarkers:
+class WriteMarkers(NamedTuple):
     """An order: end this transaction in these partitions, durably, then say ``MarkersWritten``.
 
     It may come twice for the same transaction, after a restart: a second marker is harmless.
@@ -60,8 +58,7 @@ class WriteMarkers:
     client_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class MarkersWritten:
+class MarkersWritten(NamedTuple):
     """Every marker of an order is durable, or its partition is gone."""
 
     transactional_id: str
