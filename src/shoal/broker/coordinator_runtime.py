@@ -103,21 +103,23 @@ class CoordinatorRuntime(Generic[MachineT, RecordT, EventT]):
     def load(self) -> None:
         """Replay the log and begin to serve."""
         self._format.load(self.partition, self.machine)
-        self.settle(self.machine.loaded(self._around.now_ms()))
+        now_ms = self._around.now_ms()
+        self.settle(self.machine.loaded(now_ms), now_ms)
 
     def handle(self, request: Any, caller: Caller) -> None:
-        self.settle(self.machine.handle(request, caller, self._around.now_ms()))
+        now_ms = self._around.now_ms()
+        self.settle(self.machine.handle(request, caller, now_ms), now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Everything that is due, one journal at a time."""
         while (deadline := self.machine.next_deadline()) is not None and deadline <= now_ms:
-            self.settle(self.machine.tick(now_ms))
+            self.settle(self.machine.tick(now_ms), now_ms)
 
-    def settle(self, decision: Decision[RecordT, EventT]) -> bool:
+    def settle(self, decision: Decision[RecordT, EventT], now_ms: int) -> bool:
         """Do what was decided. False: its records could not be written, nothing has changed."""
         is_written = True
         if decision.journal:
-            is_written, decision = self._append(decision)
+            is_written, decision = self._append(decision, now_ms)
         if decision.events:
             self._format.tell(decision.events)
         if decision.replies:
@@ -125,9 +127,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT, EventT]):
         return is_written
 
     def _append(
-        self, decision: Decision[RecordT, EventT]
+        self, decision: Decision[RecordT, EventT], now_ms: int
     ) -> tuple[bool, Decision[RecordT, EventT]]:
-        now_ms = self._around.now_ms()
         batch = self._format.batch(decision.journal, now_ms)
         result = self.partition.append(bytearray(batch), now_ms, origin=_BROKER)
         if result.error:
@@ -211,7 +212,8 @@ class Coordinators(Generic[MachineT, RecordT, EventT]):
 
     def runtime_of(self, key: str) -> CoordinatorRuntime[MachineT, RecordT, EventT] | ErrorCode:
         """Of a group id or a transactional id."""
-        return self.runtime(self.number_of(key))
+        number = partition_for(key, self._count)
+        return self.runtimes.get(number) or self.runtime(number)
 
     def number_of(self, key: str) -> int:
         """The partition that holds what is known of an id."""

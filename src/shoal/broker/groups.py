@@ -259,7 +259,8 @@ class Groups(Coordinators[Coordinator, JournalRecord, GroupEvent]):
         """An assignor is done with an order."""
         runtime = self.runtimes.get(self.number_of(order.group_id))
         if runtime is not None:
-            runtime.settle(runtime.machine.target_answered(order, answered, self.now_ms()))
+            now_ms = self.now_ms()
+            runtime.settle(runtime.machine.target_answered(order, answered, now_ms), now_ms)
             self.arm(runtime)
 
     def offsets_of(self, group_id: str) -> OffsetStore | None:
@@ -282,11 +283,11 @@ class Groups(Coordinators[Coordinator, JournalRecord, GroupEvent]):
         if isinstance(runtime, ErrorCode):
             ticket.reply(runtime)
             return
-        runtime.settle(
-            runtime.machine.end_transaction(
-                producer_id, epoch, commit=commit, now_ms=self.now_ms(), ticket=ticket
-            )
+        now_ms = self.now_ms()
+        decision = runtime.machine.end_transaction(
+            producer_id, epoch, commit=commit, now_ms=now_ms, ticket=ticket
         )
+        runtime.settle(decision, now_ms)
         self.arm(runtime)
 
     @property
@@ -337,11 +338,12 @@ class Groups(Coordinators[Coordinator, JournalRecord, GroupEvent]):
             for group_id in runtime.machine.groups_with_offsets():
                 left = True
                 while left:
+                    time_ms = now_ms()
                     decision = runtime.machine.topics_deleted(
-                        names, now_ms(), group_id=group_id, limit=_TOMBSTONES_AT_ONCE
+                        names, time_ms, group_id=group_id, limit=_TOMBSTONES_AT_ONCE
                     )
                     # What cannot be written now is forgotten when it is loaded again, or expires.
-                    is_written = runtime.settle(decision)
+                    is_written = runtime.settle(decision, time_ms)
                     left = is_written and len(decision.journal) == _TOMBSTONES_AT_ONCE
                     yield
             self.arm(runtime)

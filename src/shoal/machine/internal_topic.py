@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 _IDS_KNOWN: Final = 4096
-"""Of which the number is at hand: each request of a transaction or a group asks for it."""
+"""Of which the partition is at hand: each request of a transaction or a group asks for it."""
 
 
 @lru_cache(maxsize=_IDS_KNOWN)
@@ -22,6 +22,7 @@ def string_hash(text: str) -> int:
     return value
 
 
+@lru_cache(maxsize=_IDS_KNOWN)
 def partition_for(key: str, count: int) -> int:
     """The partition of ``__consumer_offsets`` or ``__transaction_state`` that holds an id."""
     value = string_hash(key)
