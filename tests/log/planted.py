@@ -30,6 +30,20 @@ PLANTED = (
         f"{CLEANING} -k nothing_unsynced",
     ),
     PlantedBug(
+        "a segment whose index is full goes on",
+        "log/segment.py",
+        "                and self.is_full(config.segment_index_bytes, entries)\n",
+        "                and False\n",
+        f"{PARTITION} -k index_is_full",
+    ),
+    PlantedBug(
+        "a producer's usual batch is not remembered",
+        "log/partition.py",
+        "            self.producers.note(header, last)\n",
+        "            pass\n",
+        f"{RUNS} -k taken_as_any",
+    ),
+    PlantedBug(
         "what the broker encoded itself may be larger than its topic allows",
         "log/validation.py",
         "        or producer_id >= 0\n        or size > config.max_message_bytes\n",

@@ -66,6 +66,43 @@ def test_a_run_makes_the_same_files_and_answers_as_its_batches_alone(runs, segme
     assert files_of(apart) == files_of(together)
 
 
+of_a_producer = st.tuples(
+    st.integers(7, 8),  # producer id
+    st.integers(0, 1),  # epoch
+    st.integers(0, 2),  # sequence
+    st.integers(1, 2),  # records
+    st.booleans(),  # transactional
+    st.sampled_from([None, 0, 2]),  # what the coordinator says
+)
+
+
+@given(st.lists(of_a_producer, max_size=12))
+def test_a_usual_batch_of_a_producer_is_taken_as_any_batch_is(batches) -> None:
+    """``bytes`` are checked the long way."""
+    usual, any_other = SimDisk(), SimDisk()
+    answers: list[list[object]] = [[], []]
+    for disk, found in zip((usual, any_other), answers, strict=True):
+        directory = directory_on(disk, replace(CONFIG, segment_bytes=1000))
+        log = directory.create(TP, now_ms=NOW_MS)
+        for producer_id, epoch, sequence, count, is_transactional, version in batches:
+            data = batch(
+                *[b"value"] * count,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                is_transactional=is_transactional,
+            )
+            one = log.append(
+                bytearray(data) if disk is usual else data,
+                now_ms=NOW_MS,
+                transaction_version=version,
+            )
+            found += [one, log.last_stable_offset, log.producers.encode(log.end_offset)]
+        directory.close()
+    assert answers[0] == answers[1]
+    assert files_of(usual) == files_of(any_other)
+
+
 def files_of(disk: SimDisk) -> dict[str, bytes]:
     """What belongs to the partition; the directory's own files have ids of their own."""
     return {path: data for path, data in disk.contents().items() if path.startswith("orders-0/0")}

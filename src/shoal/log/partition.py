@@ -174,8 +174,8 @@ class PartitionLog:
 
     @property
     def leader_epoch(self) -> int:
-        latest = self.epochs.latest
-        return 0 if latest is None else latest
+        epochs = self.epochs.entries
+        return epochs[-1][0] if epochs else 0
 
     @property
     def size_bytes(self) -> int:
@@ -276,20 +276,19 @@ class PartitionLog:
             return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.fenced)
         assert not self.closed, "appended to a closed log"
         from_client = origin is _CLIENT
-        is_usual = self._stores_as_sent and from_client and facts is None
-        checked: Checked | Refusal | None = None
-        if is_usual and not isinstance(data, bytes):
-            usual = usual_batch(data, self._config, now_ms, self._latest_of)
-            if usual is not None:
-                delta, latest_ms, producer_id = usual
-                if producer_id < 0:
-                    return self._append_usual([(data, delta, latest_ms)], now_ms)[0]
-                checked = Checked(data, [read_header(data)])
-        elif not from_client and isinstance(data, bytearray):
-            own = None if self._sets_times else own_batch(data, self._config)
-            if own is not None:
-                return self._append_usual([(data, *own)], now_ms)[0]
-        if checked is None:
+        usual: tuple[int, int, int] | None = None
+        if from_client:
+            if self._stores_as_sent and facts is None and not isinstance(data, bytes):
+                usual = usual_batch(data, self._config, now_ms, self._latest_of)
+        elif isinstance(data, bytearray) and not self._sets_times:
+            usual = own_batch(data, self._config)
+        if usual is not None:
+            assert not isinstance(data, bytes)
+            delta, latest_ms, producer_id = usual
+            if producer_id < 0:
+                return self._append_usual(data, delta, latest_ms, now_ms)
+            checked: Checked | Refusal = Checked(data, [read_header(data)])
+        else:
             checked = check(data, self._config, now_ms=now_ms, from_client=from_client, facts=facts)
         if not isinstance(checked, Checked):
             return self._refusal(*checked)
@@ -304,7 +303,10 @@ class PartitionLog:
                 return self._duplicate(verdict)
             if verdict is not None:
                 return self._refusal(verdict)
-        result = self._append_checked(checked, now_ms)
+        if usual is not None:
+            result = self._append_usual(checked.data, delta, latest_ms, now_ms, header)
+        else:
+            result = self._append_checked(checked, now_ms)
         if result.error and from_client and header.producer_id >= 0:
             self.producers.note_refused(header)
         return result
@@ -365,16 +367,35 @@ class PartitionLog:
             ]
             size = sum(map(len, run))
             if len(usual) == len(run) and self.active.size + size <= self._config.segment_bytes:
-                return self._append_usual(usual, now_ms)
+                return self._append_together(usual, now_ms)
         return [self.append(data, now_ms=now_ms) for data in run]
 
     def _append_usual(
+        self,
+        data: bytearray | memoryview,
+        last_offset_delta: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+        header: BatchHeader | None = None,
+    ) -> AppendResult:
+        """One batch that needs nothing but its place; with its header if a producer is known."""
+        base_offset = self.end_offset
+        last = base_offset + last_offset_delta
+        assign_offsets(data, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        problem = self._store([(data, last, max_timestamp_ms, last)], now_ms)
+        if problem is not None:
+            return self._refusal(ErrorCode.KAFKA_STORAGE_ERROR, problem)
+        if header is not None:
+            self.producers.note(header, last)
+        self._show()
+        return AppendResult(_NONE, base_offset, last, None, self.start_offset)
+
+    def _append_together(
         self, run: Sequence[tuple[bytearray | memoryview, int, int]], now_ms: int
     ) -> list[AppendResult]:
         """Batches with the last offset delta and largest timestamp of each."""
         base_offset = self.end_offset
-        epochs = self.epochs.entries
-        epoch, start = epochs[-1][0] if epochs else 0, self.start_offset
+        epoch, start = self.leader_epoch, self.start_offset
         parts: list[Part] = []
         results = []
         for data, last_offset_delta, max_timestamp_ms in run:
@@ -471,7 +492,10 @@ class PartitionLog:
         """Let readers see what was appended, unless the durability has them wait for a sync."""
         if not self.durability.waits:
             segment = self._segments[-1]
-            self._advance(self.end_offset, segment, segment.size)
+            self.high_watermark = self.end_offset
+            self._visible = segment, segment.size
+            if self.on_advance is not None:
+                self.on_advance(self)
 
     def _cut_back(self, segment: Segment) -> None:
         """A failed append must not leave bytes behind; if it cannot be undone, stop here."""

@@ -247,7 +247,11 @@ class Segment:
         return (
             timestamp_ms - first_ms > config.segment_ms
             or end_offset - self.base_offset > OFFSETS_MAX
-            or self.is_full(config.segment_index_bytes, entries)
+            # Whether there is room for an entry matters when one is to be added.
+            or (
+                self._unindexed + size > self.index_interval_bytes
+                and self.is_full(config.segment_index_bytes, entries)
+            )
         )
 
     def is_full(self, segment_index_bytes: int, entries: int = 1) -> bool:

@@ -51,6 +51,8 @@ _INFLATED_BYTES_MIN: Final = 1 << 20
 # Base offset, length, magic, checksum, attributes, last offset delta, first and last time, producer
 # id, epoch and sequence, record count.
 _FACTS: Final = Struct(">qi4xbIhiqqqhii")
+# Of these the length, the attributes, the last offset delta, the last time, the producer id.
+_OWN_FACTS: Final = Struct(">8xi9xhi8xqq")
 _TRANSACTIONAL: Final = 0x10
 _LENGTH: Final = Struct(">i")
 _ATTRIBUTES: Final = Struct(">h")
@@ -130,7 +132,9 @@ def usual_batch(
     return delta, last_ms, producer_id
 
 
-def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[int, int] | None:
+def own_batch(
+    data: bytes | bytearray | memoryview, config: LogConfig
+) -> tuple[int, int, int] | None:
     """As ``usual_batch``, for what the broker itself has encoded a moment ago.
 
     There is nothing to find out about such a batch but whether it fits. None for anything else than
@@ -139,7 +143,7 @@ def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[
     size = len(data)
     if size < HEADER_SIZE:
         return None
-    _, length, _, _, attributes, delta, _, last_ms, producer_id, *_ = _FACTS.unpack_from(data)
+    length, attributes, delta, last_ms, producer_id = _OWN_FACTS.unpack_from(data)
     if (
         length != size - _LENGTH_FROM
         or attributes
@@ -148,7 +152,7 @@ def own_batch(data: bytes | bytearray | memoryview, config: LogConfig) -> tuple[
         or size > config.segment_bytes
     ):
         return None
-    return delta, last_ms
+    return delta, last_ms, producer_id
 
 
 def check(
