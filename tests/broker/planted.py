@@ -17,6 +17,7 @@ LOADING = "tests/broker/test_group_loading.py"
 MEMORY = "tests/broker/test_memory.py"
 OAUTH = "tests/broker/test_oauth.py"
 ODD = "tests/broker/test_odd_requests.py"
+REPEATED = "tests/broker/test_repeated_requests.py"
 PROTOCOL = "tests/broker/test_protocol.py"
 QUICK = "tests/broker/test_quick_produce.py"
 REAUTH = "tests/broker/test_reauthentication.py"
@@ -451,6 +452,27 @@ PLANTED = (
         f"{PROTOCOL} -k could_be_read",
     ),
     PlantedBug(
+        "a request is taken for the last one of its kind",
+        "broker/dispatch.py",
+        "        if known is not None and known.rest == frame[_REST]:",
+        "        if known is not None:",
+        f"{REPEATED} -k those_to_new_ones",
+    ),
+    PlantedBug(
+        "a repeated request is answered under its first number",
+        "broker/dispatch.py",
+        'call.correlation_id = int.from_bytes(frame[_CORRELATION_ID], "big", signed=True)',
+        "call.correlation_id = header.correlation_id",
+        f"{REPEATED} -k those_to_new_ones",
+    ),
+    PlantedBug(
+        "every connection keeps its longest requests",
+        "broker/dispatch.py",
+        "if api.is_repeated and len(frame) <= _REPEATED_MAX_BYTES:",
+        "if api.is_repeated:",
+        f"{REPEATED} -k it_is_small",
+    ),
+    PlantedBug(
         "a million elements",
         "broker/dispatch.py",
         "body, call.api_version, budget=self._elements_max",
@@ -461,9 +483,9 @@ PLANTED = (
         "a bad request is answered by silence",
         "broker/dispatch.py",
         "            call.connection.refuse(call)\n"
-        "            return\n"
+        "            return None\n"
         "        if end != len(body):",
-        "            return\n        if end != len(body):",
+        "            return None\n        if end != len(body):",
         f"{HOSTILE} -k million",
     ),
     # The catalogue

@@ -160,6 +160,7 @@ class ClientConnection:
         "accepted_at",
         "at_once",
         "client_software",
+        "decoded",
         "fd",
         "frame_limit",
         "is_closed",
@@ -195,6 +196,8 @@ class ClientConnection:
         self.session: object = None
         # How dispatch recognises the next produce request, and what may answer it here and now.
         self.produces: Any = None
+        # What dispatch has decoded of it, by API and version, where clients repeat themselves.
+        self.decoded: dict[bytes, Any] = {}
         self.at_once: Callable[[memoryview, int, int], tuple[int, list[bytes]]] | None = None
         self.client_software: tuple[str, str] = ("", "")
         self.is_closed = False

@@ -17,7 +17,7 @@ from importlib import import_module
 from struct import Struct
 from time import perf_counter
 from types import CoroutineType, GeneratorType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from shoal.access.resources import CLUSTER_NAME, Operation, ResourceType
 from shoal.broker.connection import ClientConnection, Exchange
@@ -51,6 +51,11 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _WAITING: Final = Runs.WAITING
 _IN_SLICES: Final = Runs.IN_SLICES
 _AS_IT_TURNS_OUT: Final = Runs.AS_IT_TURNS_OUT
+# A request begins with API and version; the correlation id follows.
+_KIND: Final = slice(4)
+_CORRELATION_ID: Final = slice(4, 8)
+_REST: Final = slice(8, None)
+_REPEATED_MAX_BYTES: Final = 512
 _UNANSWERED: Final = "API %d v%d cannot be answered"
 
 
@@ -258,6 +263,7 @@ class Api:
         "_response",
         "flexible_from",
         "handle",
+        "is_repeated",
         "key",
         "module",
         "name",
@@ -276,6 +282,7 @@ class Api:
         self.flexible_from: int = 1 << 15 if spec.flexible_from is None else spec.flexible_from
         self.handle: Callable[[Broker, Call, Any], Any] = module.handle
         self.runs = row.runs
+        self.is_repeated = row.is_repeated
         self.row = Row(row.needs)
         self.module: ModuleType = module
         self.versions = row.versions(key)
@@ -289,6 +296,16 @@ class Api:
         if code in REFUSAL_TEXTS and "error_message" in self._response.__slots__:
             return self._response(error_code=code, error_message=REFUSAL_TEXTS[code])
         return self._response(error_code=code)
+
+
+class _Decoded(NamedTuple):
+    """A request that a client may send again, the same behind another correlation id."""
+
+    rest: bytes
+    """All behind the correlation id."""
+    header: RequestHeader
+    body_from: int
+    request: Any
 
 
 class Dispatch:
@@ -334,23 +351,27 @@ class Dispatch:
             connection.expect(call)
             self._on_raw_token(call, bytes(frame))
             return
-        try:
-            header, body = decode_request_header(frame)
-        except InvalidFrameError as error:
-            self._close(call, error.reason)
-            return
+        known: _Decoded | None = connection.decoded.get(bytes(frame[_KIND]))
+        if known is not None and known.rest == frame[_REST]:
+            header, request = known.header, known.request
+            body = frame[known.body_from :]
+            call.correlation_id = int.from_bytes(frame[_CORRELATION_ID], "big", signed=True)
+        else:
+            try:
+                header, body = decode_request_header(frame)
+            except InvalidFrameError as error:
+                self._close(call, error.reason)
+                return
+            request = None
+            call.correlation_id = header.correlation_id
         call.api_key = header.api_key
         call.api_version = header.api_version
-        call.correlation_id = header.correlation_id
         call.client_id = header.client_id
         connection.expect(call)
-        if session.ends_ms is not None and is_authenticated:
-            now_ms = self._broker.steady_ms()
-            renews = header.api_key == ApiKey.SASL_HANDSHAKE and session.renew(now_ms)
-            if not renews and session.has_ended(now_ms):
-                self._broker.counters.refused["session ended"] += 1
-                self._refuse(call, "the session has ended and was not renewed")
-                return
+        if session.ends_ms is not None and is_authenticated and self._has_ended(call, session):
+            self._broker.counters.refused["session ended"] += 1
+            self._refuse(call, "the session has ended and was not renewed")
+            return
         if not is_authenticated and header.api_key not in _BEFORE_AUTHENTICATION:
             self._broker.audit.access(
                 "request before authentication", peer=connection.peer_host, api=header.api_key
@@ -365,9 +386,23 @@ class Dispatch:
         call._flexible = header.api_version >= api.flexible_from and api.key != _API_VERSIONS
         if self.faults is not None and self.faults.intercept(call, api.name, body):
             return
-        self.run(call, api, body)
+        if request is None:
+            request = self._decode(call, api, body)
+            if request is None:
+                return
+            if api.is_repeated and len(frame) <= _REPEATED_MAX_BYTES:
+                connection.decoded[bytes(frame[_KIND])] = _Decoded(
+                    bytes(frame[_REST]), header, len(frame) - len(body), request
+                )
+        self._serve(call, api, request)
         if api.key == _PRODUCE and not connection.is_closed:
             self._study(connection, header, frame, body)
+
+    def _has_ended(self, call: Call, session: SaslSession) -> bool:
+        now_ms = self._broker.steady_ms()
+        if call.api_key == ApiKey.SASL_HANDSHAKE and session.renew(now_ms):
+            return False
+        return session.has_ended(now_ms)
 
     def _study(
         self,
@@ -386,6 +421,12 @@ class Dispatch:
 
     def run(self, call: Call, api: Api, body: memoryview) -> None:
         """Decode, handle, reply."""
+        request = self._decode(call, api, body)
+        if request is not None:
+            self._serve(call, api, request)
+
+    def _decode(self, call: Call, api: Api, body: memoryview) -> Any:
+        """None if it cannot be: then the client hears no more."""
         try:
             request, end = api.request.decode_prefix(
                 body, call.api_version, budget=self._elements_max
@@ -396,10 +437,13 @@ class Dispatch:
                 "request refused", peer=call.connection.peer_host, reason=error.reason
             )
             call.connection.refuse(call)
-            return
+            return None
         if end != len(body):
             # librdkafka's Metadata v13 has three bytes too many; Kafka ignores them as well.
             self._broker.counters.surplus_bytes[api.name] += len(body) - end
+        return request
+
+    def _serve(self, call: Call, api: Api, request: Any) -> None:
         call.enter(self._broker.door, api.row)
         call.elements_left = self._elements_per_reply
         if self._broker.quotas.is_set:

@@ -52,6 +52,8 @@ class Served(NamedTuple):
     advertised_min: int | None = None
     needs_receiver: bool = False
     """Only where there is somebody to show what clients push: a metrics port."""
+    is_repeated: bool = False
+    """A client sends the same bytes again and again, and what they say is changed by nobody."""
 
     def versions(self, key: int) -> range:
         spec = API[key]
@@ -141,11 +143,12 @@ SERVED: Final[dict[int, Served]] = {
             whole(CLUSTER_ACTION, CLUSTER, since=4),
             entry(WRITE, TOPIC),
         ),
+        is_repeated=True,
     ),
     ApiKey.ADD_OFFSETS_TO_TXN: Served(
         (whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id"))
     ),
-    ApiKey.END_TXN: Served((whole(WRITE, TRANSACTIONAL_ID, "transactional_id"),)),
+    ApiKey.END_TXN: Served((whole(WRITE, TRANSACTIONAL_ID, "transactional_id"),), is_repeated=True),
     ApiKey.WRITE_TXN_MARKERS: Served(
         (whole(ALTER, CLUSTER, "", Instead(CLUSTER_ACTION, CLUSTER)),)
     ),
