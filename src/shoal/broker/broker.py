@@ -667,6 +667,9 @@ class Broker:
         return self.partitions.get(self.changes.transactions_topic(), number)
 
     def _partition_of(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
+        found = self.partitions.opened(*topic_partition)
+        if found is not None:
+            return found
         topic = self.catalogue.get(topic_partition.topic)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

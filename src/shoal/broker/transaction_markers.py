@@ -42,17 +42,11 @@ _SETTLED: Final = frozenset(
 class _Order:
     """One transaction's markers that are still to be stored."""
 
-    __slots__ = ("_written", "left", "order")
+    __slots__ = ("left", "order")
 
-    def __init__(self, order: WriteMarkers, written: Callable[[WriteMarkers], None]) -> None:
+    def __init__(self, order: WriteMarkers) -> None:
         self.order = order
         self.left = set(order.partitions)
-        self._written = written
-
-    def done(self, partition: TopicPartition) -> None:
-        self.left.discard(partition)
-        if not self.left:
-            self._written(self.order)
 
 
 class _Told:
@@ -103,14 +97,19 @@ class MarkerWriter:
         key = order.transactional_id, order.producer_id, order.epoch
         if key in self._orders:
             return  # ordered again after a restart of its coordinator: it is under way
-
-        def finished(order: WriteMarkers) -> None:
-            del self._orders[key]
-            self._written(order)
-
-        pending = self._orders[key] = _Order(order, finished)
+        pending = self._orders[key] = _Order(order)
         for partition in sorted(order.partitions):
             self._write(pending, partition)
+
+    def _stored(self, pending: _Order, partition: TopicPartition) -> None:
+        """One marker less; the last one is news for the coordinator, if one ordered them."""
+        pending.left.discard(partition)
+        if pending.left:
+            return
+        order = pending.order
+        key = order.transactional_id, order.producer_id, order.epoch
+        if self._orders.pop(key, None) is not None:
+            self._written(order)
 
     def left(self, record: TransactionRecord) -> frozenset[TopicPartition]:
         """The partitions of a decided transaction whose marker is not stored yet."""
@@ -130,7 +129,7 @@ class MarkerWriter:
                         topic_partition,
                         error.name,
                     )
-                pending.done(topic_partition)
+                self._stored(pending, topic_partition)
                 return
             self._loop.call_later(_AGAIN_SECONDS, self._write, pending, topic_partition)
 
@@ -221,7 +220,7 @@ class MarkerWriter:
                     # acknowledged. (Offsets have no sequence: they are staged again.)
                     epoch += 1
                 order = WriteMarkers("", producer_id, epoch, False, frozenset({where}), 0)
-                self._write(_Order(order, lambda _: None), where)
+                self._write(_Order(order), where)
         return count
 
 

@@ -11,6 +11,7 @@ Rule: no transactional batch gets to the log without an ``Admission``.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import ErrorCode
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 _ADDS_FROM: Final = 12
 _ABORTABLE_FROM: Final = 11
-# Of a batch's header.
-_PRODUCER_ID: Final = slice(43, 51)
-_PRODUCER_EPOCH: Final = slice(51, 53)
+# Of a batch's header: producer id and epoch, and where they stand.
+_PRODUCER: Final = Struct(">qh")
+_PRODUCER_FROM: Final = 43
 
 _RETRIABLE: Final = frozenset(
     {
@@ -51,10 +52,8 @@ def is_transactional(records: bytes | bytearray | memoryview | None) -> bool:
 
 
 def _producer(records: bytes | bytearray | memoryview) -> Producer:
-    return (
-        int.from_bytes(records[_PRODUCER_ID], "big", signed=True),
-        int.from_bytes(records[_PRODUCER_EPOCH], "big", signed=True),
-    )
+    producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_FROM)
+    return producer_id, epoch
 
 
 def admission_for(
