@@ -91,7 +91,9 @@ class Exchange:
         assert self.parts is None, "one reply per request"
         self.parts = parts
         self.wake = None
-        if self.connection.waits_behind(self):
+        waiting = self.connection._waiting
+        if waiting and waiting[0] is not self:
+            # It cannot leave yet, because one before it is not there.
             size_bytes = sum(len(part) for part in parts if isinstance(part, Part))
             if size_bytes > _SMALL_REPLY_BYTES:
                 self.build(size_bytes)
@@ -561,11 +563,6 @@ class ClientConnection:
                 head.wake()
         waiting.append(exchange)
 
-    def waits_behind(self, exchange: Exchange) -> bool:
-        """Whether a reply cannot leave yet, because one before it is not there."""
-        waiting = self._waiting
-        return bool(waiting) and waiting[0] is not exchange
-
     def _deliver(self) -> None:
         if self.is_closed:
             return
@@ -590,7 +587,7 @@ class ClientConnection:
             return
         if self._writing:
             self._count_replies()
-        elif self._out:
+        elif self._out.size_bytes:
             self.flush()
         if self._parked and not self.is_closed:
             self.unpark()
@@ -610,7 +607,8 @@ class ClientConnection:
             self.last_write_progress = self.last_active = monotonic()
             self._host.counters.sent_bytes += sent
         if done:
-            self._stop_writing()
+            if self._writing:
+                self._stop_writing()
             if self._pending_seen:
                 self._charge_replies(0)
             if self._read_wants_write:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from struct import Struct
 from time import perf_counter
-from types import CoroutineType, GeneratorType, ModuleType
+from types import CoroutineType, GeneratorType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from shoal.access.resources import CLUSTER_NAME, Operation, ResourceType
@@ -170,7 +169,7 @@ class Call(Exchange):
             return
         try:
             parts = _encoded(self, response, self.api_version)
-            wait_ms = self._charge(parts)
+            wait_ms = 0 if self.throttling is None else self._charge(parts)
             if wait_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = wait_ms
                 parts = _encoded(self, response, self.api_version)
@@ -195,14 +194,9 @@ class Call(Exchange):
         self._charge(())
         self.send(())
 
-    @contextmanager
-    def answered_or_cut(self) -> Iterator[None]:
+    def answered_or_cut(self) -> _AnsweredOrCut:
         """Around what answers later: if it raises, the connection ends, so that nobody waits."""
-        try:
-            yield
-        except Exception:
-            logger.exception(_UNANSWERED, self.api_key, self.api_version)
-            self.connection.cut()
+        return _AnsweredOrCut(self)
 
     def answer(self, response: Any) -> None:
         """Reply in the way that fits how long the request took."""
@@ -231,6 +225,30 @@ class Call(Exchange):
         if not done.cancelled() and (error := done.exception()) is not None:
             logger.error("a reply cannot be encoded", exc_info=error)
             self.connection.cut()
+
+
+class _AnsweredOrCut:
+    """A class, for a generator takes twice as long and every transaction begins with one."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        call = self._call
+        logger.error(_UNANSWERED, call.api_key, call.api_version, exc_info=error)
+        call.connection.cut()
+        return True
 
 
 def _encoded(call: Call, response: Any, version: int) -> list[Part | FileRange]:
