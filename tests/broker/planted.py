@@ -454,15 +454,16 @@ PLANTED = (
     PlantedBug(
         "a request is taken for the last one of its kind",
         "broker/dispatch.py",
-        "        if known is not None and known.rest == frame[_REST]:",
+        "        if known is not None and known.rest == bytes(frame[_REST]):",
         "        if known is not None:",
         f"{REPEATED} -k those_to_new_ones",
     ),
     PlantedBug(
         "a repeated request is answered under its first number",
         "broker/dispatch.py",
-        'call.correlation_id = int.from_bytes(frame[_CORRELATION_ID], "big", signed=True)',
-        "call.correlation_id = header.correlation_id",
+        "            header, request = known.header, known.request\n",
+        "            header, request = known.header, known.request\n"
+        "            call.correlation_id = header.correlation_id\n",
         f"{REPEATED} -k those_to_new_ones",
     ),
     PlantedBug(

@@ -51,8 +51,8 @@ _WAITING: Final = Runs.WAITING
 _IN_SLICES: Final = Runs.IN_SLICES
 _AS_IT_TURNS_OUT: Final = Runs.AS_IT_TURNS_OUT
 # A request begins with API and version; the correlation id follows.
+_START: Final = Struct(">4si")
 _KIND: Final = slice(4)
-_CORRELATION_ID: Final = slice(4, 8)
 _REST: Final = slice(8, None)
 _REPEATED_MAX_BYTES: Final = 512
 _UNANSWERED: Final = "API %d v%d cannot be answered"
@@ -369,11 +369,13 @@ class Dispatch:
             connection.expect(call)
             self._on_raw_token(call, bytes(frame))
             return
-        known: _Decoded | None = connection.decoded.get(bytes(frame[_KIND]))
-        if known is not None and known.rest == frame[_REST]:
+        known: _Decoded | None = None
+        if connection.decoded and len(frame) >= _START.size:
+            kind, call.correlation_id = _START.unpack_from(frame)
+            known = connection.decoded.get(kind)
+        if known is not None and known.rest == bytes(frame[_REST]):
             header, request = known.header, known.request
             body = frame[known.body_from :]
-            call.correlation_id = int.from_bytes(frame[_CORRELATION_ID], "big", signed=True)
         else:
             try:
                 header, body = decode_request_header(frame)
