@@ -916,6 +916,13 @@ PLANTED = (
         f'{DOOR} -k "lacks_a_right and Heartbeat"',
     ),
     PlantedBug(
+        "nobody is asked who may send a request as a whole",
+        "broker/door.py",
+        "        if type(self.authorizer) is AllowAll:\n",
+        "        if self.authorizer:\n",
+        f'{DOOR} -k "lacks_a_right and Heartbeat"',
+    ),
+    PlantedBug(
         "the cluster's right to create is not asked for",
         "broker/door.py",
         "known = CLUSTER_NAME if resource is ResourceType.CLUSTER else name",

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.access.resources import CLUSTER_NAME, Operation, ResourceType
-from shoal.broker.authorizer import OPERATIONS, Authorizer
+from shoal.broker.authorizer import OPERATIONS, AllowAll, Authorizer
 from shoal.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class Door:
         self, principal: str, host: str, row: Row, request: Any, version: int
     ) -> ErrorCode | None:
         """Why the request is refused as a whole; None if it is not."""
+        if type(self.authorizer) is AllowAll:
+            return None  # without a look at what it names: most brokers have no rules
         for need in row.wholes:
             if need.since <= version <= need.until:
                 for name in _names(need, request):
