@@ -506,10 +506,17 @@ PLANTED = (
     ),
     PlantedBug(
         "a long key of odd length goes to another partition as a column",
-        "client/arrow_batches.py",
+        "client/key_hashes.py",
         "            h[rows] = (h[rows] ^ tail) * m",
         "            h[rows] = h[rows] ^ (tail * m)",
-        _by("arrow", "column_of_keys"),
+        _by("key_hashes", "column_of_keys"),
+    ),
+    PlantedBug(
+        "a slice of keys is hashed from the beginning of its memory",
+        "records/encoding.py",
+        "    place.offsets = offsets.address + 4 * column.offset",
+        "    place.offsets = offsets.address",
+        _by("key_hashes", "of_one_size"),
     ),
     # Connections and the cluster
     PlantedBug(

@@ -6,15 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal import Admin, BrokerError, Consumer, Producer, RangeReader, TopicPartition
-from shoal.client.arrow_batches import murmur2_column
-from shoal.client.partitioner import murmur2, partition_for_key
+from shoal.client.partitioner import partition_for_key
 from shoal.client.ranges import _Plan, _Stream
 from shoal.errors import ErrorCode, OffsetRangeMissingError, RequestTimeoutError
 from tests.client.conftest import take
@@ -154,22 +150,6 @@ def test_columns_survive_lost_replies_without_duplicates(shoal_broker):
         one.assign([TopicPartition("t", 0)])
         assert [int(record.value) for record in take(one, 500)] == [*range(500)]
         assert one.end_offsets([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 500}
-
-
-@given(st.lists(st.none() | st.binary(max_size=20), max_size=30))
-def test_a_column_of_keys_hashes_like_each_key(keys):
-    hashes = murmur2_column(pa.array(keys, pa.binary()))
-    assert hashes.dtype == np.uint32
-    for key, found in zip(keys, hashes.tolist(), strict=True):
-        if key is not None:
-            assert found == murmur2(key)
-
-
-@given(st.integers(0, 13).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n))))
-def test_keys_of_one_size_hash_like_each_key(keys):
-    padded = pa.array([b"before", *keys, b"after"], pa.binary())
-    hashes = murmur2_column(padded.slice(1, len(keys)))
-    assert hashes.tolist() == [murmur2(key) for key in keys]
 
 
 # --- exact ranges ---

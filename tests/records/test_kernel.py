@@ -60,7 +60,7 @@ def test_a_wish_that_does_not_exist_is_an_error() -> None:
 
 
 def test_a_library_of_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not version 9 of the kernel; build it again"):
+    with pytest.raises(ConfigError, match="is not version 10 of the kernel; build it again"):
         kernel.load("libc.so.6" if sys.platform == "linux" else "libSystem.dylib")
 
 

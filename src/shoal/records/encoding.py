@@ -294,14 +294,19 @@ def _address(table: _Table, data: Any) -> int:
 def _point_arrow(table: _Table, place: Any, column: Any) -> int:
     if not len(column):
         return 0  # it may have no buffers at all
-    _point_offsets(table, place, column)
+    table.alive.append(column)
+    return point_bytes(place, column)
+
+
+def point_bytes(place: Any, column: Any) -> int:
+    """Let the kernel find an Arrow column of bytes that has rows; how many bytes there are."""
+    _point_offsets(place, column)
     data = column.buffers()[2]
     place.data = data.address if data else None
     return data.size if data else 0
 
 
-def _point_offsets(table: _Table, place: Any, column: Any) -> None:
-    table.alive.append(column)
+def _point_offsets(place: Any, column: Any) -> None:
     validity, offsets = column.buffers()[:2]
     if column.null_count:
         place.validity, place.first_bit = validity.address, column.offset
@@ -329,7 +334,8 @@ def _point_headers(table: _Table, column: Any) -> int:
         # A missing key does no harm in a row which is null as a whole: flatten() leaves those out.
         if whole.values.null_count + names.null_count and _lacks_key(whole.flatten(), name):
             raise ValueError(_NO_KEY)
-        _point_offsets(table, columns.headers, whole)
+        table.alive.append(whole)
+        _point_offsets(columns.headers, whole)
     else:
         flat = list(chain.from_iterable(column))
         names = [name.encode() for name, _ in flat]

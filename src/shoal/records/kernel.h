@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-#define KERNEL_VERSION 9
+#define KERNEL_VERSION 10
 #define HEADER_SIZE 61
 #define LENGTH_FROM 12 /* what a batch's length counts begins here */
 #define CRC_FROM 21

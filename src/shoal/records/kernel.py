@@ -19,7 +19,7 @@ from typing import Any, Final
 from shoal.errors import ConfigError
 from shoal.records.checksum import Buffer
 
-VERSION: Final = 9
+VERSION: Final = 10
 _VARIABLE: Final = "SHOAL_KERNEL"
 _FILE: Final = os.path.join(os.path.dirname(__file__), "_kernel.so")
 
@@ -125,6 +125,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "shoal_decode": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_cut": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64]),
     "shoal_offsets": (c_int64, [c_void_p, c_int64, c_void_p, c_void_p]),
+    "shoal_murmur2": (None, [c_void_p, c_int64, c_void_p]),
     "shoal_encode": (c_int64, [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64]),
 }
 #: Names of our own for functions called without letting other threads run meanwhile.

@@ -164,3 +164,28 @@ EXPORT int64_t shoal_encode(const TableIn *t, int64_t *next_row, uint8_t *out, i
     }
     return count;
 }
+
+static inline uint32_t little_endian(const uint8_t *p, int64_t n)
+{
+    uint32_t word = 0;
+    while (n--) word = word << 8 | p[n];
+    return word;
+}
+
+/* Kafka's hash of each value, as partitioner.py computes it; of null, whatever. */
+EXPORT void shoal_murmur2(const BinaryIn *column, int64_t rows, uint32_t *out)
+{
+    const uint32_t m = 0x5bd1e995;
+    for (int64_t i = 0; i < rows; i++) {
+        const uint8_t *p = column->data + column->offsets[i];
+        int64_t left = column->offsets[i + 1] - column->offsets[i];
+        uint32_t h = 0x9747b28cu ^ (uint32_t)left;
+        for (; left >= 4; p += 4, left -= 4) {
+            uint32_t k = little_endian(p, 4) * m;
+            h = h * m ^ (k ^ k >> 24) * m;
+        }
+        if (left) h = (h ^ little_endian(p, left)) * m;
+        h = (h ^ h >> 13) * m;
+        out[i] = h ^ h >> 15;
+    }
+}

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from shoal.client.arrow_batches import murmur2_column
+from shoal.client.key_hashes import murmur2_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt

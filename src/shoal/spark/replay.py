@@ -25,7 +25,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from shoal.client.arrow_batches import murmur2_column
+from shoal.client.key_hashes import murmur2_column
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.records.batch import decode_batch, iter_headers
 from shoal.spark.ledger import Bookmark, LedgerEntry, SinkLedger, TaskAttempt, TaskKey
