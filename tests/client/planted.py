@@ -491,6 +491,13 @@ PLANTED = (
         _by("leases", "not_if_it_failed"),
     ),
     PlantedBug(
+        "memory is used again while a batch beside the first is sent",
+        "client/leases.py",
+        "        self._lease.hold()\n        return self._lease",
+        "        return self._lease",
+        _by("leases", "nobody_looks_at_it"),
+    ),
+    PlantedBug(
         "flush waits for what others send meanwhile",
         "client/accumulator.py",
         "lambda: not self.is_unsettled_before(end), timeout_s)",

@@ -14,7 +14,7 @@ import pytest
 
 from shoal import AsyncConsumer, Consumer, Producer, RangeReader, TopicPartition
 from shoal.client.config import ConsumerConfig
-from shoal.client.leases import Buffers
+from shoal.client.leases import Buffers, Pieces
 from shoal.client.producer_batch import ProducerBatch
 from shoal.wire.apis.metadata import MetadataRequest
 from tests.client.conftest import take
@@ -75,6 +75,23 @@ def test_the_least_that_is_large_enough_is_taken():
     assert buffers.take(400_000) is small
     assert buffers.take(400_000) is large
     assert not buffers._free_bytes
+
+
+def test_a_piece_is_free_when_it_is_full_and_nobody_looks_at_it():
+    buffers = Buffers(10**7)
+    pieces = Pieces(buffers)
+    first = pieces.take(100_000).obj
+    parts = [pieces.hold(), pieces.hold()]
+    assert parts[0] is parts[1]
+    second = pieces.take(100_000).obj
+    assert second is not first
+    parts[0].release()
+    assert not buffers._free
+    parts[1].release()
+    assert buffers._free == [first]
+    pieces.done()
+    pieces.done()
+    assert sorted(map(id, buffers._free)) == sorted([id(first), id(second)])
 
 
 @pytest.mark.parametrize(("error", "is_reused"), [(None, True), (RuntimeError(), False)])

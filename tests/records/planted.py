@@ -210,6 +210,20 @@ PLANTED = (
         f"{COLUMNS}::test_rows_say_where_they_come_from",
     ),
     PlantedBug(
+        "a batch of a partition is told to be of the one before it",
+        "records/encoding.py",
+        "        while ends[group] <= rows.start:",
+        "        while ends[group] < rows.start:",
+        f"{ENCODING}::test_groups_are_encoded_like_each_of_them_alone",
+    ),
+    PlantedBug(
+        "the room for rows is counted on all the memory that they are a slice of",
+        "records/encoding.py",
+        "    return int(last - first)",
+        "    return int(data.size if data else last - first)",
+        f"{ENCODING}::test_all_groups_lie_in_one_piece_of_memory",
+    ),
+    PlantedBug(
         "the nulls of a slice are those of its array",
         "records/encoding.py",
         "place.validity, place.first_bit = validity.address, column.offset",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from array import array
+from itertools import accumulate, chain
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.records import encoding
 from shoal.records.batch import checksum_holds, decode_batch, encode_batch, read_header
-from shoal.records.encoding import encode_columns
+from shoal.records.encoding import RowGroups, encode_columns, encode_groups
 from tests.records.generate import each_kernel, is_built, needs_kernel, record_lists, using
 
 pa = pytest.importorskip("pyarrow")
@@ -352,3 +353,120 @@ class _TooLarge:
 def test_chunks_which_do_not_fit_into_one_array_have_to_be_encoded_in_parts() -> None:
     with pytest.raises(ValueError, match="more than 2 GiB in one column"):
         encoding._whole(_TooLarge())
+
+
+# --- groups of rows ---
+
+
+class Room:
+    """Memory as a producer gives it: old bytes in it, and it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.taken: list[memoryview] = []
+
+    def take(self, size: int) -> memoryview:
+        self.taken.append(memoryview(bytearray(b"\xa5" * size)))
+        return self.taken[-1]
+
+
+@each_kernel
+@given(
+    record_lists.filter(len),
+    st.randoms(use_true_random=False),
+    st.sampled_from([0, 0, 4]),
+    st.one_of(st.integers(1, 500), st.integers(1, 100_000)),
+)
+def test_groups_are_encoded_like_each_of_them_alone(
+    kernel_name, records, random, codec, batch_bytes
+) -> None:
+    keys, values, headers, timestamps = columns_of(records)
+    order = [*range(len(records))]
+    random.shuffle(order)
+    ends = sorted({len(order), *random.choices(range(1, len(order) + 1), k=3)})
+    starts = [0, *ends[:-1]]
+    sliced = [
+        pa.array([column[0], *column])[1:]
+        for column in (pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+    ]
+    room = Room()
+    with using(kernel_name):
+        found = [
+            (one.group, one.record_count, one.base_timestamp_ms, bytes(one.data))
+            for one in encode_groups(
+                *sliced,
+                timestamps=pa.array(timestamps, pa.int64()),
+                headers=arrow_headers(headers),
+                timestamp_ms=-1,
+                groups=RowGroups(array("q", order), array("q", ends)),
+                batch_bytes=batch_bytes,
+                codec=codec,
+                level=None,
+                take=room.take,
+            )
+        ]
+    expected = []
+    for group, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        rows = [records[row] for row in order[start:end]]
+        of_group = columns_of(rows)
+        for batch in encode_columns(
+            of_group[0],
+            of_group[1],
+            headers=of_group[2],
+            timestamps=of_group[3],
+            batch_bytes=batch_bytes,
+            codec=codec,
+        ):
+            header = read_header(batch)
+            expected.append((group, header.record_count, header.base_timestamp_ms, batch[8:]))
+    assert [(*most, batch[8:]) for *most, batch in found] == expected
+    assert all(checksum_holds(batch) for *_, batch in found)
+
+
+@each_kernel
+def test_rows_without_groups_stay_as_they_lie(kernel_name) -> None:
+    values = pa.array([b"%d" % n for n in range(1000)])
+    room = Room()
+    with using(kernel_name):
+        batches = list(
+            encode_groups(
+                None,
+                values,
+                timestamps=None,
+                headers=None,
+                timestamp_ms=7,
+                groups=None,
+                batch_bytes=1000,
+                codec=0,
+                level=None,
+                take=room.take,
+            )
+        )
+    assert len(batches) > 5
+    assert {one.group for one in batches} == {0}
+    assert [row[3] for row in rows([bytes(one.data) for one in batches])] == values.to_pylist()
+
+
+@needs_kernel
+def test_all_groups_lie_in_one_piece_of_memory() -> None:
+    values = pa.array([b"v" * 100] * 3000).slice(1000, 1000)
+    order, ends = array("q", range(1000)), array("q", accumulate([10] * 100))
+    room = Room()
+    with using("c"):
+        batches = list(
+            encode_groups(
+                None,
+                values,
+                timestamps=None,
+                headers=None,
+                timestamp_ms=7,
+                groups=RowGroups(order, ends),
+                batch_bytes=400,
+                codec=0,
+                level=None,
+                take=room.take,
+            )
+        )
+    assert len(batches) > 256  # more than one call of the kernel lists
+    assert len(room.taken) == 1
+    assert len(room.taken[0]) < 200_000, "not of the size of what the rows are a slice of"
+    assert sum(one.record_count for one in batches) == 1000

@@ -1,7 +1,7 @@
 """Arrow data on its way out: which rows go to which partition, encoded as record batches.
 
-Rule: no Python object per row. Keys are hashed by columns, rows are gathered per partition, and
-each gathering is encoded in one call.
+Rule: no Python object per row, and no row is copied before it is encoded. Keys are hashed by
+columns; which rows go to which partition is said by an order, in which they are encoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 
 from shoal.client.key_hashes import murmur2_column
 from shoal.client.partitioner import Partitioner, Sticky
-from shoal.records.encoding import arrow_binary, encode_columns, header_columns
+from shoal.records.encoding import (
+    GroupBatch,
+    RowGroups,
+    arrow_binary,
+    encode_groups,
+    header_columns,
+)
 
 _PART_BYTES: Final = 4 * 1024 * 1024
 # What a batch of one row takes beside the bytes of key and value, at most; and each header.
@@ -35,12 +41,6 @@ class Columns(NamedTuple):
     headers: Any | None
     partitions: Any | None
 
-    def take(self, rows: Any) -> Columns:
-        return Columns(*(None if column is None else column.take(rows) for column in self))
-
-    def slice(self, start: int, count: int) -> Columns:
-        return Columns(*(None if column is None else column.slice(start, count) for column in self))
-
 
 class Encoding(NamedTuple):
     """How batches are made."""
@@ -48,12 +48,15 @@ class Encoding(NamedTuple):
     batch_bytes: int
     codec: int
     level: int | None
+    take: Callable[[int], memoryview]
+    """Gives memory to put batches into."""
 
 
 def arrow_parts(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
     """The rows in order, a few megabytes at a time: what is encoded next reuses the memory."""
     for batch in data.to_batches() if hasattr(data, "to_batches") else [data]:
-        size = max(1, batch.num_rows * _PART_BYTES // max(1, batch.nbytes))
+        # Parts of one size: a last one of few rows would make a small batch for each partition.
+        size = max(1, -(-batch.num_rows // max(1, round(batch.nbytes / _PART_BYTES))))
         for start in range(0, batch.num_rows, size):
             yield batch.slice(start, size)
 
@@ -211,35 +214,37 @@ def encoded(
     partition_count: int,
     partitioner: Partitioner,
     encoding: Encoding,
-) -> Iterator[tuple[int, bytes]]:
-    """Record batches with the partition each goes to, in the order of their rows."""
+) -> Iterator[tuple[int, GroupBatch]]:
+    """Record batches with the partition each goes to; rows of a partition in their order."""
     if isinstance(partition, int):
-        for batch in _encode(columns, encoding):
+        for batch in _encode(columns, None, encoding):
             yield partition, batch
     elif columns.partitions is None and columns.keys is None and isinstance(partitioner, Sticky):
         # Nothing binds a row to a partition: whole batches are spread.
-        for batch in _encode(columns, encoding):
+        for batch in _encode(columns, None, encoding):
             number = partitioner(topic, None, partition_count)
             partitioner.batch_done(topic, number, partition_count)
             yield number, batch
     else:
         numbers = _partitions(topic, columns, partition_count, partitioner)
         _need_partitions(topic, numbers, partition_count)
-        for number, rows in _grouped(columns, numbers):
-            for batch in _encode(rows, encoding):
-                yield number, batch
+        which, groups = _grouped(numbers)
+        for batch in _encode(columns, groups, encoding):
+            yield which[batch.group], batch
 
 
-def _encode(columns: Columns, encoding: Encoding) -> list[bytes]:
-    return encode_columns(
+def _encode(columns: Columns, groups: RowGroups | None, encoding: Encoding) -> Iterator[GroupBatch]:
+    return encode_groups(
         columns.keys,
         columns.values,
         timestamps=columns.timestamps,
         headers=columns.headers,
         timestamp_ms=time.time_ns() // 1_000_000,
+        groups=groups,
         batch_bytes=encoding.batch_bytes,
         codec=encoding.codec,
         level=encoding.level,
+        take=encoding.take,
     )
 
 
@@ -272,16 +277,12 @@ def _by_key(topic: str, keys: Any, count: int, partitioner: Sticky) -> npt.NDArr
     return numbers
 
 
-def _grouped(columns: Columns, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Columns]]:
-    """Each partition with its rows, rows in their order."""
-    if not len(numbers):
-        return
+def _grouped(numbers: npt.NDArray[np.int64]) -> tuple[list[int], RowGroups]:
+    """The partitions that get rows, and the rows of each in their order."""
     # NumPy sorts small integers by counting, several times faster than large ones.
     small = numbers.astype(np.uint16) if numbers.max() < 2**16 else numbers
-    order = np.argsort(small, kind="stable")
-    ordered = numbers[order]
-    # One gathering of all rows; the partitions are slices of it.
-    rows = columns.take(pa.array(order))
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]).tolist()
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(ordered[start]), rows.slice(start, end - start)
+    order = np.argsort(small, kind="stable").astype(np.int64, copy=False)
+    ordered = small[order]
+    changes = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    ends = np.append(changes, len(numbers)).astype(np.int64, copy=False)
+    return ordered[ends - 1].tolist(), RowGroups(order, ends)

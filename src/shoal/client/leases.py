@@ -85,3 +85,31 @@ class Lease:
             memory, self._memory = self._memory, None
         if memory is not None:
             self._buffers.give_back(memory)
+
+
+class Pieces:
+    """Memory for one who fills it piece by piece: several hold parts of each, or one all of it."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self._lease: Lease | None = None
+
+    def take(self, size: int) -> memoryview:
+        """The next piece, of exactly ``size`` bytes; the one before is full."""
+        self.done()
+        self._lease = self._buffers.lease()
+        memory = self._lease.fill(size)
+        self._lease.release()  # who asked for it fills it, and counts once
+        return memory
+
+    def hold(self) -> Lease:
+        """The lease of the last piece, for one more who looks at a part of it."""
+        assert self._lease is not None, "a piece was taken"
+        self._lease.hold()
+        return self._lease
+
+    def done(self) -> None:
+        """Nothing more is put into the last piece."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None

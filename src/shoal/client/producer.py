@@ -27,7 +27,7 @@ from shoal.client.config import ProducerConfig, config_of
 from shoal.client.deadlines import Deadline
 from shoal.client.engine import Engine, Worker
 from shoal.client.foreign_names import answers_foreign_names
-from shoal.client.leases import Buffers
+from shoal.client.leases import Buffers, Lease, Pieces
 from shoal.client.metadata import Metadata
 from shoal.client.metrics import ClientMetrics, MetricListing
 from shoal.client.partitioner import Partitioner, Sticky, partitioner_named
@@ -40,7 +40,6 @@ from shoal.client.tallies import SendTally
 from shoal.client.transactions import Offsets, Transactions
 from shoal.errors import ConfigError, RequestTimeoutError
 from shoal.records.arrow import need_arrow
-from shoal.records.batch import read_header
 from shoal.records.compression import Codec
 from shoal.types import (
     ConsumerGroupMetadata,
@@ -52,6 +51,8 @@ from shoal.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from shoal.records.encoding import GroupBatch
 
 logger = logging.getLogger(__name__)
 
@@ -314,10 +315,12 @@ class Producer:
         for number in outermost(data, partition):
             if not 0 <= number < count:
                 count = self._need_partition(topic, number)
+        pieces = Pieces(self._buffers)
         encoding = Encoding(
             min(config.max_request_size, _ARROW_BATCH_BYTES),
             Codec[config.compression_type.upper()],
             config.compression_level,
+            pieces.take,
         )
         check_rows(data, key, value, partition, config.max_request_size)
 
@@ -335,17 +338,14 @@ class Producer:
             for number, batch in encoded(
                 topic, rows, partition, count, self._partitioner, encoding
             ):
-                futures.append(self._send_batch(TopicPartition(topic, number), batch))
+                tp = TopicPartition(topic, number)
+                futures.append(self._send_batch(tp, batch, pieces.hold()))
+        pieces.done()
         return futures
 
-    def _send_batch(self, tp: TopicPartition, batch: bytes) -> SendFuture:
-        header = read_header(batch)
-        lease = self._buffers.lease()
-        memory = lease.fill(len(batch))
-        memory[:] = batch
-        lease.release()  # of the two that hold it now, one fills, which is done
-        sent = self._accumulator.append_prebuilt(tp, memory, lease, header.record_count)
-        return SendFuture(sent, 0, header.base_timestamp_ms)
+    def _send_batch(self, tp: TopicPartition, batch: GroupBatch, lease: Lease) -> SendFuture:
+        sent = self._accumulator.append_prebuilt(tp, batch.data, lease, batch.record_count)
+        return SendFuture(sent, 0, batch.base_timestamp_ms)
 
     # --- transactions ---
 

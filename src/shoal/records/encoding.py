@@ -3,19 +3,21 @@
 Rule: a column may be an Arrow array or a Python sequence; before the loop it becomes one of two
 things, Arrow's memory layout for the C kernel or a list for Python. The bytes that come out are
 the same: a batch ends before it would pass a limit, and every batch but a single oversized record
-keeps within them.
+keeps within them. Rows that go to several partitions are not sorted by anybody: they are read in
+the order in which they are to be written.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shoal.records import compression
-from shoal.records.batch import HEADER_SIZE, NewRecord, seal
+from shoal.records.batch import HEADER_SIZE, NewRecord, read_header, seal
 from shoal.records.checksum import Buffer
 from shoal.records.kernel import Cut, TableIn, address_of, native, scratch
 from shoal.records.record import encode_record
@@ -28,9 +30,10 @@ BATCH_BYTES: Final = 1024 * 1024
 _ROWS_MAX: Final = 2**31 - 1  # offset deltas have 32 bits
 _COLUMN_BYTES_MAX: Final = 2**31 - 1  # and so have Arrow's offsets
 _TRANSACTIONAL: Final = 0x10
-_CUTS: Final = 256  # batches per call of the kernel
+_CUTS: Final = 256  # batches per call of the kernel, if nobody knows better
 _SCRATCH_BYTES: Final = 1024 * 1024
 _RECORD_OVERHEAD_MAX: Final = 36
+_ARROW_OFFSET: Final = struct.Struct("=i")
 _NO_KEY: Final = "a header has no key"
 _CHANGED: Final = "a column changed, or is not as long as it says, while it was being encoded"
 _TOO_MUCH: Final = "more than 2 GiB in one column; encode it in parts"
@@ -54,6 +57,24 @@ class BatchLimits(NamedTuple):
 
     size_bytes: int = BATCH_BYTES
     rows: int = _ROWS_MAX
+
+
+class RowGroups(NamedTuple):
+    """Rows that belong together, and are not to share a batch with others; 64-bit integers."""
+
+    order: Any
+    """Every row, in the order in which they are written."""
+    ends: Any
+    """Where each group ends in that order; none is empty."""
+
+
+class GroupBatch(NamedTuple):
+    """A batch, and where its rows come from."""
+
+    group: int
+    record_count: int
+    base_timestamp_ms: int
+    data: memoryview
 
 
 def encode_columns(
@@ -90,7 +111,6 @@ def encode_columns(
         ValueError: columns of different lengths, a batch above ``max_message_bytes``, or more
             than 2 GiB in one column.
     """
-    library = native()
     stamp = Stamp(
         base_offset,
         codec,
@@ -102,12 +122,14 @@ def encode_columns(
         is_transactional,
     )
     limits = BatchLimits(batch_bytes, batch_rows)
+    library = native()
+    encoded: Iterator[tuple[range, Buffer]]
     if library is None:
         records = _records(keys, values, timestamps, headers, timestamp_ms)
         encoded = _encode_plain(records, stamp, limits)
     else:
         table = _table(library, keys, values, timestamps, headers, timestamp_ms)
-        encoded = _encode_native(table, stamp, limits)
+        encoded = _encode_briefly(table, stamp, limits)
     batches = []
     for rows, batch in encoded:
         if max_message_bytes is not None and len(batch) > max_message_bytes:
@@ -115,8 +137,64 @@ def encode_columns(
                 f"the batch from row {rows.start} to {rows.stop} has {len(batch)} bytes, "
                 f"more than max_message_bytes={max_message_bytes}"
             )
-        batches.append(batch)
+        batches.append(bytes(batch))
     return batches
+
+
+def encode_groups(
+    keys: pa.Array | None,
+    values: pa.Array,
+    *,
+    timestamps: pa.Array | None,
+    headers: pa.Array | None,
+    timestamp_ms: int,
+    groups: RowGroups | None,
+    batch_bytes: int,
+    codec: int,
+    level: int | None,
+    take: Callable[[int], memoryview],
+) -> Iterator[GroupBatch]:
+    """Encode Arrow columns group by group, into memory of the caller.
+
+    Args:
+        groups: None is one group of all rows as they lie; else every row is in one.
+        take: asked for memory of at least so many bytes. The batches that follow lie in what it
+            gave last, beside each other.
+    """
+    stamp, limits = Stamp(codec=codec, level=level), BatchLimits(batch_bytes)
+    library = native()
+    if library is None:
+        records = _records(keys, values, timestamps, headers, timestamp_ms)
+        yield from _encode_plain_groups(records, groups, stamp, limits, take)
+        return
+    table = _table(library, keys, values, timestamps, headers, timestamp_ms)
+    ends = [table.columns.rows] if groups is None else groups.ends.tolist()
+    if groups is not None:
+        assert len(groups.order) == table.columns.rows == ends[-1], "every row is in a group"
+        table.columns.order = _address(table, groups.order)
+        table.columns.ends = _address(table, groups.ends)
+    group = 0
+    if stamp.codec:
+        encoded = _encode_briefly(table, stamp, limits)
+    else:
+        # Two batches that follow each other in a group pass the limit together.
+        count = len(ends) + 2 * table.data_bytes // batch_bytes
+        room = table.data_bytes + HEADER_SIZE * count
+        encoded = _encode_native(table, stamp, limits, room, take, count)
+    for rows, batch in encoded:
+        while ends[group] <= rows.start:
+            group += 1
+        yield _group_batch(group, rows, batch, take if stamp.codec else None)
+
+
+def _group_batch(
+    group: int, rows: range, batch: Buffer, take: Callable[[int], memoryview] | None
+) -> GroupBatch:
+    if take is not None:
+        memory = take(len(batch))
+        memory[: len(batch)] = batch
+        batch = memory[: len(batch)]
+    return GroupBatch(group, len(rows), read_header(batch).base_timestamp_ms, memoryview(batch))
 
 
 def encode_records(records: Sequence[NewRecord], stamp: Stamp) -> bytes | None:
@@ -126,7 +204,7 @@ def encode_records(records: Sequence[NewRecord], stamp: Stamp) -> bytes | None:
         return None
     keys, values, headers, timestamps = zip(*records, strict=True)
     table = _table(library, keys, values, timestamps, headers if any(headers) else None, -1)
-    ((_, batch),) = _encode_native(table, stamp, BatchLimits(2**31 - 1))
+    (batch,) = (bytes(batch) for _, batch in _encode_briefly(table, stamp, BatchLimits(2**31 - 1)))
     return batch
 
 
@@ -195,6 +273,24 @@ def _encode_plain(
         size += len(part)
     if parts:
         yield range(first, len(records)), _sealed(parts, records[first:], stamp, first)
+
+
+def _encode_plain_groups(
+    records: Sequence[NewRecord],
+    groups: RowGroups | None,
+    stamp: Stamp,
+    limits: BatchLimits,
+    take: Callable[[int], memoryview],
+) -> Iterator[GroupBatch]:
+    ends = [len(records)]
+    if groups is not None:
+        records = [records[row] for row in groups.order.tolist()]
+        ends = groups.ends.tolist()
+    start = 0
+    for group, end in enumerate(ends):
+        for rows, batch in _encode_plain(records[start:end], stamp, limits):
+            yield _group_batch(group, rows, batch, take)
+        start = end
 
 
 def _sealed(parts: list[bytes], records: Sequence[NewRecord], stamp: Stamp, row: int) -> bytes:
@@ -301,9 +397,13 @@ def _point_arrow(table: _Table, place: Any, column: Any) -> int:
 def point_bytes(place: Any, column: Any) -> int:
     """Let the kernel find an Arrow column of bytes that has rows; how many bytes there are."""
     _point_offsets(place, column)
-    data = column.buffers()[2]
+    _, offsets, data = column.buffers()
     place.data = data.address if data else None
-    return data.size if data else 0
+    first, last = (
+        _ARROW_OFFSET.unpack_from(offsets, 4 * row)[0]
+        for row in (column.offset, column.offset + len(column))
+    )
+    return int(last - first)
 
 
 def _point_offsets(place: Any, column: Any) -> None:
@@ -349,9 +449,28 @@ def _point_headers(table: _Table, column: Any) -> int:
     return size + _point(table, columns.header_value, contents, count) + 10 * count
 
 
-def _encode_native(
+def _encode_briefly(
     table: _Table, stamp: Stamp, limits: BatchLimits
-) -> Iterator[tuple[range, bytes]]:
+) -> Iterator[tuple[range, Buffer]]:
+    """Each batch lies there until the next one is asked for, unless it was compressed."""
+    room = min(HEADER_SIZE + table.data_bytes, max(limits.size_bytes, _SCRATCH_BYTES))
+    with scratch(room) as piece:
+
+        def take(size: int) -> Buffer:
+            return piece if len(piece) >= size else bytearray(size)
+
+        yield from _encode_native(table, stamp, limits, room, take)
+
+
+def _encode_native(
+    table: _Table,
+    stamp: Stamp,
+    limits: BatchLimits,
+    room: int,
+    take: Callable[[int], Buffer],
+    batch_count: int = _CUTS,
+) -> Iterator[tuple[range, Buffer]]:
+    """``batch_count`` are made at once, if they find ``room``."""
     columns = table.columns
     columns.limit_bytes, columns.limit_rows = limits.size_bytes, limits.rows
     columns.seal = stamp.codec == compression.Codec.NONE
@@ -359,29 +478,28 @@ def _encode_native(
     columns.leader_epoch = stamp.leader_epoch
     columns.producer_id, columns.producer_epoch = stamp.producer_id, stamp.producer_epoch
     columns.base_offset, columns.base_sequence = stamp.base_offset, stamp.base_sequence
-    room = min(HEADER_SIZE + table.data_bytes, max(limits.size_bytes, _SCRATCH_BYTES))
     next_row = ctypes.c_int64()
-    cuts = (Cut * min(_CUTS, columns.rows + 1))()
+    cuts = (Cut * min(batch_count, columns.rows + 1))()
     while next_row.value < columns.rows:
         row = next_row.value
-        with scratch(room) as out:
-            count = table.library.shoal_encode(
-                ctypes.byref(columns),
-                ctypes.byref(next_row),
-                address_of(out),
-                len(out),
-                cuts,
-                len(cuts),
-            )
-            if count < 0:
-                raise ValueError("timestamps lie more than 2^63 ms apart")
-            for cut in cuts[:count]:
-                batch: Buffer = memoryview(out)[cut.position : cut.position + cut.size]
-                if not columns.seal:
-                    times = cut.base_timestamp, cut.max_timestamp
-                    batch = packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
-                yield range(row, row + cut.rows), bytes(batch)
-                row += cut.rows
+        out = memoryview(take(room))
+        count = table.library.shoal_encode(
+            ctypes.byref(columns),
+            ctypes.byref(next_row),
+            address_of(out),
+            len(out),
+            cuts,
+            len(cuts),
+        )
+        if count < 0:
+            raise ValueError("timestamps lie more than 2^63 ms apart")
+        for cut in cuts[:count]:
+            batch: Buffer = out[cut.position : cut.position + cut.size]
+            if not columns.seal:
+                times = cut.base_timestamp, cut.max_timestamp
+                batch = packed(batch[HEADER_SIZE:], cut.rows, *times, stamp, row)
+            yield range(row, row + cut.rows), batch
+            row += cut.rows
         if count == 0:
             room = cuts[0].size
 

@@ -108,6 +108,8 @@ TableIn = _structure(
         "limit_bytes limit_rows seal attributes leader_epoch producer_id producer_epoch "
         "base_offset base_sequence"
     ),
+    order=c_void_p,
+    ends=c_void_p,
 )
 Facts = _structure("Facts", **_int64s("null_keys timestamp_min timestamp_max"))
 Cut = _structure("Cut", **_int64s("position size rows base_timestamp max_timestamp"))

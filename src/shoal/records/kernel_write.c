@@ -61,6 +61,18 @@ static inline Bytes value_at(const BinaryIn *column, int64_t i)
     return (Bytes){column->data + start, column->offsets[i + 1] - start};
 }
 
+/* The processor does not foresee in which order rows are read; so they are asked for in advance,
+ * which halves the time of rows that go to a dozen partitions. */
+#define AHEAD 8
+
+static inline void call_for(const BinaryIn *column, int64_t i)
+{
+    if (!column->offsets) return;
+    const uint8_t *p = column->data + column->offsets[i];
+    __builtin_prefetch(p);
+    __builtin_prefetch(p + 64);
+}
+
 static inline int64_t bytes_size(Bytes v)
 {
     return number_size(v.length) + (v.length > 0 ? v.length : 0);
@@ -86,6 +98,9 @@ typedef struct {
     /* What the batch headers say. Without `seal` room is left and the caller writes them. */
     int64_t seal, attributes, leader_epoch, producer_id, producer_epoch;
     int64_t base_offset, base_sequence; /* both move on from batch to batch */
+    /* Which row comes when (NULL: as they lie), and before which places, in ascending order and
+     * the last of them `rows`, a batch ends whatever room it has: groups of rows, in one call. */
+    const int64_t *order, *ends;
 } TableIn;
 
 typedef struct {
@@ -117,19 +132,30 @@ EXPORT int64_t shoal_encode(const TableIn *t, int64_t *next_row, uint8_t *out, i
                             Cut *cuts, int64_t cut_limit)
 {
     int64_t count = 0, position = 0, row = *next_row;
+    const int64_t *end = t->ends;
     while (row < t->rows && count < cut_limit) {
         const int64_t first = row;
+        int64_t stop = t->rows;
+        if (end) {
+            while (*end <= first) end++;
+            stop = *end;
+        }
+        if (stop - first > t->limit_rows) stop = first + t->limit_rows;
         uint8_t *p = out + position + HEADER_SIZE;
         int64_t size = HEADER_SIZE;
-        int64_t base = t->timestamps ? t->timestamps[row] : t->fixed_timestamp, max = base;
-        for (; row < t->rows && row - first < t->limit_rows; row++) {
-            int64_t timestamp = t->timestamps ? t->timestamps[row] : base, delta;
+        int64_t base = t->fixed_timestamp;
+        if (t->timestamps) base = t->timestamps[t->order ? t->order[row] : row];
+        int64_t max = base;
+        for (; row < stop; row++) {
+            const int64_t at = t->order ? t->order[row] : row;
+            if (t->order && row + AHEAD < t->rows) call_for(&t->value, t->order[row + AHEAD]);
+            int64_t timestamp = t->timestamps ? t->timestamps[at] : base, delta;
             if (__builtin_sub_overflow(timestamp, base, &delta)) return -1;
-            Bytes key = value_at(&t->key, row), value = value_at(&t->value, row);
+            Bytes key = value_at(&t->key, at), value = value_at(&t->value, at);
             int64_t header = 0, header_end = 0;
-            if (!is_null(&t->headers, row)) {
-                header = t->headers.offsets[row];
-                header_end = t->headers.offsets[row + 1];
+            if (!is_null(&t->headers, at)) {
+                header = t->headers.offsets[at];
+                header_end = t->headers.offsets[at + 1];
             }
             int64_t length = 1 + number_size(delta) + number_size(row - first) + bytes_size(key) +
                              bytes_size(value) + number_size(header_end - header);

@@ -17,11 +17,13 @@ from typing import Any, Final, NamedTuple, Protocol
 from shoal.client.cluster import Cluster
 from shoal.client.config import ProducerConfig
 from shoal.client.engine import Engine
+from shoal.client.leases import Pieces
 from shoal.client.producer import Producer
 from shoal.client.producer_batch import SendFuture, in_pairs
 from shoal.client.transactions import Transactions
 from shoal.errors import ShoalError
 from shoal.records.batch import encode_batch
+from shoal.records.encoding import GroupBatch
 from shoal.testing.simulation.client_process import ClientProcess, Surroundings
 from shoal.testing.simulation.invariants import demand
 from shoal.testing.simulation.producer_invariants import Deliveries, Promise, value_of
@@ -258,7 +260,13 @@ class SimulatedProducer:
         now_ms = EPOCH_MS + self._clock.now_ms
         records = [(None, value_of(self.name, number + n), (), now_ms) for n in range(count)]
         tp = TopicPartition(topic, self._random.randrange(producer._partition_counts[topic]))
-        self._sent(producer._send_batch(tp, encode_batch(records)), number, count)
+        encoded = encode_batch(records)
+        pieces = Pieces(producer._buffers)
+        memory = pieces.take(len(encoded))
+        memory[:] = encoded
+        batch = GroupBatch(0, count, now_ms, memory)
+        self._sent(producer._send_batch(tp, batch, pieces.hold()), number, count)
+        pieces.done()
 
     def _sent(self, future: SendFuture, number: int, count: int) -> None:
         tp = future._batch.tp
