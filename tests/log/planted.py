@@ -185,6 +185,13 @@ PLANTED = (
         f"{STATES} -k mark_of_a_clean_stop",
     ),
     PlantedBug(
+        "the files of a deleted topic stay open, and the disk full",
+        "log/directory.py",
+        "            log.on_advance = None\n\n    def bury",
+        "\n    def bury",
+        f"{DIRECTORY} -k without_a_collection",
+    ),
+    PlantedBug(
         "a new topic inherits the checkpoints of a deleted one",
         "log/directory.py",
         "        if topic_partition in self._on_disk:",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from shoal.errors import DataDirectoryInUseError, ErrorCode, StorageError
 from shoal.log.checkpoints import decode_offsets
 from shoal.log.config import Durability, LogConfig
 from shoal.log.directory import LogDirectory, directory_name, is_topic_name, partition_of, run_job
+from shoal.log.partition import PartitionLog
 from shoal.testing.disk import DiskFault, FailingDisk, SimDisk
 from shoal.types import TopicPartition
 from tests.log.batches import NOW_MS, batch, read_batches, read_records
@@ -187,6 +190,31 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_soon() -> None:
     assert [entry.name for entry in disk.list() if entry.kind == "directory"] == ["orders-0"]
     assert reader.read_bytes(), "an open read is not disturbed"
     assert directory.partitions[TP].end_offset == 0
+
+
+def test_the_files_of_a_deleted_partition_are_closed_without_a_collection() -> None:
+    directory = open_directory(SimDisk())
+    told = Told(directory.create(TP, now_ms=NOW_MS))
+    assert told.log.append(batch(b"x"), now_ms=NOW_MS).error is ErrorCode.NONE
+    alive = weakref.ref(told.log)
+    gc.disable()
+    try:
+        directory.delete(TP)()
+        del told
+        assert alive() is None, "the disk would stay as full as it was"
+    finally:
+        gc.enable()
+
+
+class Told:
+    """Somebody who holds a log and is told of what happens to it, as the broker does."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        log.on_advance = self.on_advance
+
+    def on_advance(self, log: PartitionLog) -> None:
+        assert log is self.log
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start() -> None:

@@ -307,6 +307,9 @@ class LogDirectory:
             log = self.partitions.pop(tp)
             log.closed = True
             log.fence(f"{tp} was deleted")
+            # Who is told holds the log: until a collection, which may never come, the two would
+            # keep the files open and the disk full.
+            log.on_advance = None
 
     def bury(self, topic_partition: TopicPartition) -> str:
         """Make room for a new partition of this name; returns the name of what is to be removed.
