@@ -17,6 +17,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,18 +91,25 @@ def scrape_ms(target: Target, url: str) -> float:
 
 
 def in_turns(target: Target, frame: bytes) -> dict[str, list[float]]:
-    """Microseconds of CPU per request, turn by turn; each begins and ends with metrics."""
+    """Microseconds of CPU per request, turn by turn; in the end it has metrics again."""
     spent: dict[str, list[float]] = {WITHOUT: [], WITH: []}
+    now = WITH
     for number in range(PAIRS + 1):
-        for switch in (WITHOUT, WITH) if number % 2 else (WITH, WITHOUT):
-            if switch == WITHOUT:
-                os.kill(target.pid, signal.SIGUSR2)
+        for wanted in (WITHOUT, WITH) if number % 2 else (WITH, WITHOUT):
+            if wanted != now:
+                switch(target)
+                now = wanted
             found = cpu_per_request(target, frame, REQUESTS) * 1e6
-            if switch == WITHOUT:
-                os.kill(target.pid, signal.SIGUSR2)
             if number:  # the first pair is for warming up
-                spent[switch].append(found)
+                spent[wanted].append(found)
+    if now == WITHOUT:
+        switch(target)
     return spent
+
+
+def switch(target: Target) -> None:
+    os.kill(target.pid, signal.SIGUSR2)
+    time.sleep(0.05)  # two signals on their way would be one
 
 
 def compared(report: Report, durability: str, frames: Sequence[tuple[str, bytes]]) -> None:

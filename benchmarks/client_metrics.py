@@ -27,8 +27,8 @@ from benchmarks.broker_setting import create_topic, start, stop
 from benchmarks.measuring import Report, Row, json_argument
 from shoal import Admin, Consumer, Producer, TopicPartition
 
-PAIRS = 30
-PAIRS_OF_A_PROCESS = 6
+PAIRS = 60
+PAIRS_OF_A_PROCESS = 12
 RECORDS = 200_000
 SENDS = 50_000
 SMALL_POLLS = 4_000
