@@ -2,8 +2,7 @@
 
 Rows of a 10-byte key and a 100-byte value, made by Spark itself, so that nothing is read. A third
 sink, in Python, drops every row: no other Python sink can be faster. Each run has a topic of its
-own and the one before is deleted, so that the broker's memory is as warm for the last as for the
-first.
+own and the one before is deleted, so that none writes behind what the others have left.
 """
 
 from __future__ import annotations
