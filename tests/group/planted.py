@@ -361,7 +361,7 @@ PLANTED = (
         G + "classic_rebalance.py",
         "assignments={member_id: group.assignment(member_id) for member_id in group.members},",
         "assignments={},",
-        f"{MIGRATION} -k leader_has_assigned_anew",
+        f"{MIGRATION} -k shows_the_last_ones",
     ),
     PlantedBug(
         "what a running callback takes over is not claimed",

@@ -125,12 +125,6 @@ CONSUMER_GROUP_BUGS = (
         "            assigned={},\n",
     ),
     Bug(
-        "a group that is converted between join and sync forgets who has what",
-        COORDINATOR + "classic_rebalance.py",
-        "assignments={member_id: group.assignment(member_id) for member_id in group.members},",
-        "assignments={},",
-    ),
-    Bug(
         "a group is converted to epoch 0 (KAFKA-20268)",
         COORDINATOR + "migration.py",
         "group_id, generation = group.group_id, max(group.generation, FIRST_EPOCH)",
