@@ -37,6 +37,42 @@ CONSUMER_GROUP_BUGS = (
         "if True:",
     ),
     Bug(
+        "who is fenced is not forgotten",
+        COORDINATOR + "consumer_fencing.py",
+        "draft.write_all(member_tombstones(group.group_id, member.member_id))",
+        "pass",
+    ),
+    Bug(
+        "who does not give up partitions in time may keep them",
+        COORDINATOR + "consumer_fencing.py",
+        'return f"member {member.member_id} did not give up partitions in {timeout_ms} ms"',
+        "return None",
+    ),
+    Bug(
+        "who is where the last target was stays there",
+        COORDINATOR + "reconciliation.py",
+        "case ReconciliationState.STABLE if current.member_epoch == goal.epoch:",
+        "case ReconciliationState.STABLE:",
+    ),
+    Bug(
+        "what a member is to give up is taken at once",
+        COORDINATOR + "reconciliation.py",
+        "if revoked and _owns(owned, revoked):",
+        "if False:",
+    ),
+    Bug(
+        "what is free is given to nobody",
+        COORDINATOR + "reconciliation.py",
+        "_joined(kept, given), NO_PARTITIONS",
+        "kept, NO_PARTITIONS",
+    ),
+    Bug(
+        "who waits for partitions is told to be done",
+        COORDINATOR + "reconciliation.py",
+        "state = _UNRELEASED if waits else _STABLE",
+        "state = _STABLE",
+    ),
+    Bug(
         "what a member keeps counts as given anew (KIP-1251)",
         COORDINATOR + "reconciliation.py",
         "else revoked).setdefault(topic_id, {})[partition] = epoch",

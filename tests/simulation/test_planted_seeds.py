@@ -57,4 +57,5 @@ def test_sinks_keep_theirs(seed: int, caplog: pytest.LogCaptureFixture) -> None:
 def test_every_bug_has_a_seed_and_no_seed_is_left_over() -> None:
     assert list(SEEDS) == [bug.name for bug in EVERY_BUG], "run make seeds"
     assert len(GROUP_BUGS) >= 30
+    assert len(CONSUMER_GROUP_BUGS) >= 30
     assert len(TRANSACTION_BUGS) >= 25
