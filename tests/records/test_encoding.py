@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.records import encoding
 from shoal.records.batch import checksum_holds, decode_batch, encode_batch, read_header
-from shoal.records.encoding import RowGroups, encode_columns, encode_groups
+from shoal.records.encoding import GroupBatch, RowGroups, encode_columns, encode_groups
 from tests.records.generate import each_kernel, is_built, needs_kernel, record_lists, using
 
 pa = pytest.importorskip("pyarrow")
@@ -422,25 +422,32 @@ def test_groups_are_encoded_like_each_of_them_alone(
     assert all(checksum_holds(batch) for *_, batch in found)
 
 
+def plain_batches(
+    values: Any, groups: RowGroups | None, batch_bytes: int, room: Room
+) -> list[GroupBatch]:
+    """Of values alone, not compressed."""
+    return list(
+        encode_groups(
+            None,
+            values,
+            timestamps=None,
+            headers=None,
+            timestamp_ms=7,
+            groups=groups,
+            batch_bytes=batch_bytes,
+            codec=0,
+            level=None,
+            take=room.take,
+        )
+    )
+
+
 @each_kernel
 def test_rows_without_groups_stay_as_they_lie(kernel_name) -> None:
     values = pa.array([b"%d" % n for n in range(1000)])
     room = Room()
     with using(kernel_name):
-        batches = list(
-            encode_groups(
-                None,
-                values,
-                timestamps=None,
-                headers=None,
-                timestamp_ms=7,
-                groups=None,
-                batch_bytes=1000,
-                codec=0,
-                level=None,
-                take=room.take,
-            )
-        )
+        batches = plain_batches(values, None, 1000, room)
     assert len(batches) > 5
     assert {one.group for one in batches} == {0}
     assert [row[3] for row in rows([bytes(one.data) for one in batches])] == values.to_pylist()
@@ -452,20 +459,7 @@ def test_all_groups_lie_in_one_piece_of_memory() -> None:
     order, ends = array("q", range(1000)), array("q", accumulate([10] * 100))
     room = Room()
     with using("c"):
-        batches = list(
-            encode_groups(
-                None,
-                values,
-                timestamps=None,
-                headers=None,
-                timestamp_ms=7,
-                groups=RowGroups(order, ends),
-                batch_bytes=400,
-                codec=0,
-                level=None,
-                take=room.take,
-            )
-        )
+        batches = plain_batches(values, RowGroups(order, ends), 400, room)
     assert len(batches) > 256  # more than one call of the kernel lists
     assert len(room.taken) == 1
     assert len(room.taken[0]) < 200_000, "not of the size of what the rows are a slice of"
