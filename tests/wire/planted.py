@@ -21,6 +21,20 @@ PLANTED = (
         f"{VARINT}::test_more_than_32_bits_are_refused",
     ),
     PlantedBug(
+        "a tagged struct that is missing beside other tags is nothing at all",
+        "wire/decoder.py",
+        'with block.indented(f"if o.{field.name} is not_there:"):',
+        'with block.indented("if False:"):',
+        f"{OFFSETS} -k tag_is_missing",
+    ),
+    PlantedBug(
+        "a tagged struct that is missing without other tags is null",
+        "wire/decoder.py",
+        'self.block.line(f"{name}.{field.name} = {self.default(field)}")',
+        'self.block.line(f"{name}.{field.name} = None")',
+        f"{OFFSETS} -k tag_is_missing",
+    ),
+    PlantedBug(
         "a message may end beyond its bytes",
         "wire/schema.py",
         "        if decoded[1] > len(source):\n",

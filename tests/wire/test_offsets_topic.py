@@ -229,3 +229,16 @@ def test_garbage_gives_a_value_or_our_own_error(data):
     ):
         with contextlib.suppress(InvalidMessageError):
             decode_value(key, data)
+
+
+@pytest.mark.parametrize("others", [None, {5: b"x"}])
+def test_a_struct_whose_tag_is_missing_is_one_of_defaults(others: dict[int, bytes] | None) -> None:
+    """Not null, which has to be said; with other tags beside it, too."""
+    defaults = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+        session_timeout_ms=0, supported_protocols=()
+    )
+    value = member(defaults)
+    value.unknown_tagged_fields = others
+    decoded = ConsumerGroupMemberMetadataValue.decode(value.encode(0), 0)
+    assert decoded.classic_member_metadata == defaults
+    assert decoded.unknown_tagged_fields == others
