@@ -108,6 +108,20 @@ PLANTED = (
         f"{KILLS} before_any_task_ended",
     ),
     PlantedBug(
+        "a number without an end is looked for only behind its first letter",
+        "spark/json_columns.py",
+        "text.find(word, start) >= 0",
+        "text.find(word, start + 1) >= 0",
+        "tests/spark/test_json.py -k without_an_end",
+    ),
+    PlantedBug(
+        "a letter is taken for a number without an end",
+        "spark/json_columns.py",
+        "    return start >= 0 and text.find(word, start) >= 0\n",
+        "    return start >= 0\n",
+        "tests/spark/test_json.py -k without_an_end",
+    ),
+    PlantedBug(
         "a dead letter does not name the word that is no JSON",
         "spark/json_tokens.py",
         "        self._skip_word()\n        return self._error(",
