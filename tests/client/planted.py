@@ -23,6 +23,13 @@ def _by(module: str, which: str) -> str:
 
 PLANTED = (
     PlantedBug(
+        "an attempt that is cut short by the timeout hides why the others failed",
+        "client/cluster.py",
+        "if failure is None or not (deadline.has_passed and _is_silence(error)):",
+        "if error is not failure:",
+        "tests/client/test_virtual_time.py -k cut-short",
+    ),
+    PlantedBug(
         "a position nobody polled is committed",
         "client/positions.py",
         "            if state.position is not None and state.position != state.found_at\n",

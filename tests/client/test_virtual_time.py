@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain, repeat
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,8 +14,9 @@ from shoal.client.broker_links import Links
 from shoal.client.cluster import Cluster
 from shoal.client.config import ConsumerConfig
 from shoal.client.consumer_core import ConsumerCore
+from shoal.client.deadlines import Deadline
 from shoal.client.leases import Buffers
-from shoal.errors import RequestTimeoutError
+from shoal.errors import ErrorCode, RequestTimeoutError, RetriableError
 from shoal.wire.apis.metadata import MetadataRequest
 from tests.client.scripted import RECORDS, ScriptedBroker
 from tests.client.virtual import opener, run
@@ -162,3 +164,29 @@ def test_an_answer_is_waited_for_exactly_as_long_as_its_request_allows(broker, r
     else:
         assert closed_at == [pytest.approx(first_late)]
         assert f"within {first_late - began:g} s" in failed[0]
+
+
+@pytest.mark.parametrize("answers_in_s", [0.05, 60], ids=["answered", "cut-short"])
+def test_what_went_wrong_is_not_hidden_by_an_attempt_that_ran_out_of_time(broker, answers_in_s):
+    """The last attempt ends when the time does; why the others failed is what helps."""
+
+    async def ask():
+        config = ConsumerConfig(bootstrap_servers=broker.servers)
+        cluster = Cluster(config, Links(config, None, opener(broker, lambda _: next(delays_s))))
+        deadline = Deadline(3.0)
+
+        async def attempt():
+            await cluster.ask(MetadataRequest(topics=[]), deadline=deadline)
+            raise RetriableError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'absent' is not there"
+            )
+
+        try:
+            await cluster.retrying(attempt, deadline)
+        finally:
+            await cluster.close()
+
+    # Of the versions, of three attempts, and of those behind them.
+    delays_s = chain([0.05] * 4, repeat(answers_in_s))
+    with pytest.raises(RequestTimeoutError, match=r"^gave up after 3 s; last failure: .*'absent'"):
+        run(ask())

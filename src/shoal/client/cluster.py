@@ -135,21 +135,25 @@ class Cluster:
                 a while: more likely a wrong address than a broker that is about to start.
         """
         backoff = RetryBackoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        failure: Exception | None = None
         while True:
             try:
                 return await attempt()
             except RETRIED as error:
+                # Of an attempt that ran out of time nothing is known; of one before it there is.
+                if failure is None or not (deadline.has_passed and _is_silence(error)):
+                    failure = error
                 pause_s = backoff.next_s()
                 # Of the whole call, not of this loop: an attempt may hold such a loop itself.
                 spent_s = deadline.spent_s + pause_s
                 if spent_s >= _REFUSED_S and pause_s < deadline.left_s and self._nobody_listens:
                     raise self._unreachable() from error
                 if pause_s >= deadline.left_s:
-                    if deadline.timeout_s is None or _names_its_cause(error):
-                        raise
+                    if deadline.timeout_s is None or _names_its_cause(failure):
+                        raise failure from failure.__cause__
                     raise RequestTimeoutError(
-                        f"gave up after {deadline.timeout_s:g} s; last failure: {error}"
-                    ) from error
+                        f"gave up after {deadline.timeout_s:g} s; last failure: {failure}"
+                    ) from failure
                 await asyncio.sleep(pause_s)
 
     @property
@@ -501,6 +505,10 @@ class Cluster:
 def _names_its_cause(error: Exception) -> bool:
     """An attempt that itself repeated others has said what was the last to fail."""
     return isinstance(error, RequestTimeoutError) and error.__cause__ is not None
+
+
+def _is_silence(error: Exception) -> bool:
+    return isinstance(error, RequestTimeoutError) and not _names_its_cause(error)
 
 
 def _described(key: CoordinatorKey) -> str:
