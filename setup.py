@@ -147,6 +147,12 @@ setup(
             extra_compile_args=FLAGS,
             optional=True,
         ),
+        SharedObject(
+            "shoal.spark._json_kernel",
+            ["src/shoal/spark/json_kernel.c"],
+            extra_compile_args=FLAGS,
+            optional=True,
+        ),
         LimitedExtension(
             "shoal.records._objects",
             ["src/shoal/records/objects.c"],

@@ -110,10 +110,6 @@ REASONS = {
         "With 12 partitions a Python sink that drops every row, and a socket without Kafka behind "
         "it, together take the CPU of 2.3 to 2.8 times the connector's rows."
     ),
-    "spark_json": (
-        "By CPU only. Arrow's parser takes a third of ours, and Spark's JVM turns the columns into "
-        "rows of its own, as for every Python source."
-    ),
     "spark_files": f"{_OF_SPARK} Through the broker or from its files, it is the same work.",
     "spark_read": _OF_SPARK,
     "spark_stream": _OF_SPARK,

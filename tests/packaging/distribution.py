@@ -25,7 +25,7 @@ from packaging.tags import Tag
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNEL = "shoal/records/_kernel.so"
+KERNELS = frozenset({"shoal/records/_kernel.so", "shoal/spark/_json_kernel.so"})
 EXTENSIONS = frozenset({"shoal/records/_objects.abi3.so", "shoal/client/_sending.abi3.so"})
 _BUILD = (
     "import sys; from setuptools import build_meta as it; "
@@ -123,7 +123,7 @@ def check(distribution: Distribution) -> str:
     """One line that says what was built; raises if something about it is not true."""
     facts = metadata(distribution)
     tags = parse_wheel_filename(distribution.wheel.name)[3]
-    has_kernel = KERNEL in files_of(distribution.wheel)
+    has_kernel = not KERNELS.isdisjoint(files_of(distribution.wheel))
     has_extensions = not EXTENSIONS.isdisjoint(files_of(distribution.wheel))
     stated = {Tag(*each.split("-")) for each in wheel_facts(distribution.wheel).get_all("Tag", [])}
     assert stated == tags, f"{distribution.wheel.name} says {stated} inside"

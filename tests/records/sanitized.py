@@ -19,6 +19,8 @@ for _file in _directory.glob("shoal.*.so"):
     _spec.loader.exec_module(sys.modules[_file.stem])
 
 from shoal.records import kernel  # noqa: E402 - nothing of ours before the modules above
+from shoal.spark import json_kernel  # noqa: E402
 
-if (_directory / "_kernel.so").exists():
-    kernel._FILE = str(_directory / "_kernel.so")  # type: ignore[misc]  # before it is loaded
+if (_directory / "_kernel.so").exists():  # before they are loaded
+    kernel._FILE = str(_directory / "_kernel.so")  # type: ignore[misc]
+    json_kernel._FILE = str(_directory / "_json_kernel.so")  # type: ignore[misc]

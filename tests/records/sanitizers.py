@@ -15,6 +15,7 @@ PARTS = {
     "shoal.records._objects.so": ("records/objects.c",),
     "shoal.client._sending.so": ("client/sending.c", "records/kernel_crc32c.c"),
     "_kernel.so": _KERNEL,
+    "_json_kernel.so": ("spark/json_kernel.c",),
 }
 _OPTIONS = ("-std=c11", "-g", "-O1", "-shared", "-fPIC", "-D_POSIX_C_SOURCE=200809L")
 

@@ -112,6 +112,7 @@ def test_the_c_parts_stay_within_their_bounds_under_sanitizers(tmp_path: Path) -
     """The tests of this package and those that compare C with Python, with every access watched."""
     environment = build(sanitizing_compiler(tmp_path), tmp_path)
     tests = ["tests/records", "tests/client/test_compiled_sending.py"]
+    tests.append("tests/spark/test_json_readers.py")
     plugin = ["-p", "tests.records.sanitized", "-m", "not long and not peer and not kafka"]
     command = [sys.executable, "-m", "pytest", "-q", *plugin, *tests]
     done = subprocess.run(

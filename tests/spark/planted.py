@@ -10,6 +10,7 @@ BOUNDS = "tests/spark/test_bounds.py"
 REPLAY = "tests/spark/test_replay.py"
 COMMITTED = "tests/spark/test_committed.py -m 'not kafka and not spark'"
 DECISIONS = "tests/spark/test_sink_decisions.py"
+READERS = "tests/spark/test_json_readers.py -k"
 KILLS = "tests/spark/test_exactly_once_kills.py -m 'not kafka' -k"
 WRITING = "tests/spark/test_writing.py"
 TALLY = "tests/spark/test_read_tally.py"
@@ -109,17 +110,73 @@ PLANTED = (
     ),
     PlantedBug(
         "a number without an end is looked for only behind its first letter",
-        "spark/json_columns.py",
+        "spark/json_arrow.py",
         "text.find(word, start) >= 0",
         "text.find(word, start + 1) >= 0",
-        "tests/spark/test_json.py -k without_an_end",
+        f"{READERS} without_an_end",
     ),
     PlantedBug(
         "a letter is taken for a number without an end",
-        "spark/json_columns.py",
+        "spark/json_arrow.py",
         "    return start >= 0 and text.find(word, start) >= 0\n",
         "    return start >= 0\n",
-        "tests/spark/test_json.py -k without_an_end",
+        f"{READERS} without_an_end",
+    ),
+    PlantedBug(
+        "a sign before a zero is believed to Arrow's parser",
+        "spark/json_arrow.py",
+        "            _check(leaf)\n",
+        "            leaf.validate()\n",
+        f"{READERS} zero_with_a_sign",
+    ),
+    PlantedBug(
+        "only numbers outside of lists are looked at again behind Arrow's parser",
+        "spark/json_arrow.py",
+        "        yield from _leaves(array.values)\n",
+        "        yield from ()\n",
+        f"{READERS} zero_with_a_sign",
+    ),
+    PlantedBug(
+        "rows that the fast way leaves are put back in the wrong order",
+        "spark/json_columns.py",
+        "len(column) + np.arange(len(rows))",
+        "len(column) + np.arange(len(rows))[::-1]",
+        f"{READERS} come_back_in_their_places",
+    ),
+    PlantedBug(
+        "rows that the fast way leaves stay null",
+        "spark/json_columns.py",
+        "            column = _with_rows(column, left, read)\n",
+        "",
+        f"{READERS} come_back_in_their_places",
+    ),
+    PlantedBug(
+        "a malformed row is told by its number in the run",
+        "spark/json_columns.py",
+        "[start + row for row in left]",
+        "left",
+        f"{READERS} one_bad_row",
+    ),
+    PlantedBug(
+        "there is never more room for the values of lists",
+        "spark/json_kernel.py",
+        "            self._has_long_lists = True\n",
+        "",
+        f"{READERS} long_and_deep",
+    ),
+    PlantedBug(
+        "lists in lists have as much room as there are rows",
+        "spark/json_kernel.py",
+        "self._is_in_list[at] or types.is_list(one)",
+        "types.is_list(one)",
+        f"{READERS} long_and_deep",
+    ),
+    PlantedBug(
+        "a column without some of its values says that all are there",
+        "spark/json_kernel.py",
+        "_bits(valid[:count]) if nulls else None",
+        "None",
+        f"{READERS} from_where_it_begins",
     ),
     PlantedBug(
         "a dead letter does not name the word that is no JSON",

@@ -1,29 +1,26 @@
 """Many JSON documents to one Arrow column: each value exactly one document.
 
-Two ways lead there, with one meaning, that of Spark's ``from_json``. The fast one hands a run of
-values to Arrow's parser at once and takes its answer only where it can be proved right; the slow
-one (``json_rows.py``) reads one value. A run the fast way refuses is divided by sixteen until what
-is left is single rows, so one bad row costs the parse of a small run, not of the batch.
-
-Why the answer is right. Every value ``v`` becomes the line ``{"r":v}``. Arrow's parser reads
-documents without regard to lines, but: a line that begins outside of any document begins one; and
-a document cannot go on into the next line, for there ``{"r"`` would have to follow a value, or a
-line break would have to stand in a string, and both are errors. So each line holds one document
-or more, and if there are as many documents as lines, each holds one. The rest is refused: text
-that is not UTF-8, the words NaN and Inf, zeros with a sign, values that are null, and whatever the
-types of a column cannot prove. ``tests/spark/test_json.py`` holds both ways against ``from_json``.
+Two ways lead there, with one meaning, that of Spark's ``from_json``. The fast one reads a run of
+values at once, in C (``json_kernel.py``) or by Arrow's parser where that was not built
+(``json_arrow.py``); the slow one (``json_rows.py``) reads one value. What a fast reader leaves goes
+the slow way. What it refuses as a whole, or what is a time in a form that only the slow way reads,
+is divided by sixteen until what is left is single rows, so one bad row costs the reading of a small
+run, not of the batch. ``tests/spark/test_json.py`` holds all ways against ``from_json``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as arrow_json
 import pyarrow.types as types
 
+from shoal.spark import json_kernel
+from shoal.spark.json_arrow import ArrowReader, UnprovenError
+from shoal.spark.json_kernel import DocumentReader
 from shoal.spark.json_rows import CORRUPT_RECORD, RowParser
 
 RUN_ROWS: Final = 16_384
@@ -47,10 +44,6 @@ class Malformed(NamedTuple):
     reason: str
 
 
-class UnprovenError(ValueError):
-    """The fast way cannot vouch for its answer."""
-
-
 class JsonColumn:
     """Values to a struct column.
 
@@ -63,7 +56,7 @@ class JsonColumn:
         self._kind = kind
         self._zone = zone
         self._rows = RowParser(kind, zone)
-        self._read_as = _read_as(kind)
+        self._reader = _reader(kind)
 
     def convert(self, values: pa.Array) -> tuple[pa.Array, list[Malformed]]:
         """The column, and which of its rows are malformed (they hold what could be read)."""
@@ -78,66 +71,48 @@ class JsonColumn:
     def _convert_run(
         self, run: pa.Array, start: int, parts: list[pa.Array], malformed: list[Malformed]
     ) -> None:
-        if len(run) > 1 or self._read_as is None:
-            try:
-                parts.append(self.at_once(run))
+        try:
+            column, left = self.at_once(run)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, UnprovenError):
+            if len(run) <= SPLIT or self._reader is None:
+                parts.append(self.one_by_one(run, range(start, start + len(run)), malformed))
                 return
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, UnprovenError):
-                pass
-        if len(run) <= SPLIT or self._read_as is None:
-            parts.append(self.one_by_one(run, start, malformed))
+            size = -(-len(run) // SPLIT)
+            for offset in range(0, len(run), size):
+                self._convert_run(run.slice(offset, size), start + offset, parts, malformed)
             return
-        size = -(-len(run) // SPLIT)
-        for offset in range(0, len(run), size):
-            self._convert_run(run.slice(offset, size), start + offset, parts, malformed)
+        if left:
+            rows = run.take(pa.array(left))
+            read = self.one_by_one(rows, [start + row for row in left], malformed)
+            column = _with_rows(column, left, read)
+        parts.append(column)
 
-    def one_by_one(self, run: pa.Array, start: int, malformed: list[Malformed]) -> pa.Array:
+    def one_by_one(
+        self, values: pa.Array, numbers: Sequence[int], malformed: list[Malformed]
+    ) -> pa.Array:
+        """Each value alone; ``numbers`` are those by which malformed ones are told."""
         rows: list[dict[str, Any] | None] = []
-        for index, value in enumerate(run.to_pylist(), start):
+        for number, value in zip(numbers, values.to_pylist(), strict=True):
             if value is None:
                 rows.append(None)
                 continue
             row = self._rows.parse(value)
             rows.append(row.value)
             if row.reason is not None:
-                malformed.append(Malformed(index, row.reason))
+                malformed.append(Malformed(number, row.reason))
         return pa.array(rows, self._kind)
 
-    def at_once(self, run: pa.Array) -> pa.Array:
-        """The whole run by Arrow's parser.
+    def at_once(self, run: pa.Array) -> tuple[pa.Array, list[int]]:
+        """The whole run by columns, and the rows that are null there because they were left.
 
         Raises:
             UnprovenError: or one of Arrow's errors; the run has to be divided.
         """
-        if self._read_as is None:
+        if self._reader is None:
             raise UnprovenError("a type of the schema is not read at once")
-        present = len(run) - run.null_count
-        if not present:
-            return pa.nulls(len(run), self._kind)
         run.cast(pa.string())  # not UTF-8: an error
-        before, after, nothing = (pa.scalar(text, pa.binary()) for text in (b'{"r":', b"}\n", b""))
-        lines = pc.binary_join_element_wise(before, run, after, nothing).buffers()[2].to_pybytes()
-        if _has_word(lines, b"NaN") or _has_word(lines, b"Inf"):
-            raise UnprovenError("Arrow and Spark disagree on numbers without an end")
-        parsed = arrow_json.read_json(
-            pa.BufferReader(lines),
-            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-            parse_options=arrow_json.ParseOptions(
-                explicit_schema=pa.schema([("r", self._read_as)]),
-                unexpected_field_behavior="ignore",
-            ),
-        )
-        if parsed.num_rows != present:
-            raise UnprovenError("a value is not exactly one document")
-        struct = parsed.column("r").combine_chunks()
-        if struct.null_count:
-            raise UnprovenError("a document is null")
-        struct = self._finished(struct, self._kind)
-        if run.null_count:
-            valid = pc.is_valid(run)
-            place = pc.subtract(pc.cumulative_sum(pc.cast(valid, pa.int64())), 1)
-            struct = struct.take(pc.if_else(valid, place, None))
-        return struct
+        struct, left = self._reader.read(run)
+        return self._finished(struct, self._kind), left
 
     def _finished(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
         """What was read, as what it is to be.
@@ -158,11 +133,6 @@ class JsonColumn:
         if types.is_date32(kind):
             _check(pc.match_substring_regex(array, _DAY), "a date in another form")
             return array.cast(kind)
-        if types.is_floating(kind):
-            zero = array.filter(pc.equal(array, 0.0))
-            _check(pc.greater(pc.divide(1.0, zero), 0.0), "Spark sees no sign before a whole zero")
-        elif types.is_decimal128(kind):
-            array.validate(full=True)  # Arrow's parser lets numbers pass that do not fit
         return array
 
     def _child(self, array: pa.Array, field: pa.Field) -> pa.Array:
@@ -183,10 +153,11 @@ class JsonColumn:
         return moments.cast(kind)
 
 
-def _has_word(text: bytes, word: bytes) -> bool:
-    """Whether it is there; the one byte it begins with is looked for first, ten times as fast."""
-    start = text.find(word[:1])
-    return start >= 0 and text.find(word, start) >= 0
+def _with_rows(column: pa.Array, places: list[int], rows: pa.Array) -> pa.Array:
+    """The column with ``rows`` at ``places``."""
+    order = np.arange(len(column))
+    order[places] = len(column) + np.arange(len(rows))
+    return pa.concat_arrays([column, rows]).take(pa.array(order))
 
 
 def _check(holds: pa.Array, what: str) -> None:
@@ -194,8 +165,17 @@ def _check(holds: pa.Array, what: str) -> None:
         raise UnprovenError(what)
 
 
+def _reader(kind: pa.DataType) -> DocumentReader | ArrowReader | None:
+    """Who reads documents of this struct by columns; nobody if a type of it cannot be."""
+    read_as = _read_as(kind)
+    if read_as is None:
+        return None
+    library = json_kernel.native()
+    return ArrowReader(read_as) if library is None else DocumentReader(library, read_as)
+
+
 def _read_as(kind: pa.DataType) -> pa.DataType | None:
-    """The type Arrow's parser is asked for; none where it has no fitting one."""
+    """The type a reader is asked for; none where it has no fitting one."""
     if types.is_struct(kind):
         fields = [
             (field.name, _read_as(field.type)) for field in kind if field.name != CORRUPT_RECORD
