@@ -165,6 +165,13 @@ PLANTED = (
         f"{READERS} one_bad_row",
     ),
     PlantedBug(
+        "many columns are read from as many rows as few are",
+        "spark/json_columns.py",
+        "min(RUN_ROWS, RUN_VALUES // _width(kind))",
+        "min(RUN_ROWS, RUN_VALUES)",
+        f"{READERS} from_few_rows",
+    ),
+    PlantedBug(
         "there is never more room for the values of lists",
         "spark/json_kernel.py",
         "            self._has_long_lists = True\n",

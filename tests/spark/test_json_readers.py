@@ -367,6 +367,16 @@ def test_one_bad_row_does_not_make_the_others_slow(
     assert sum(fast) <= len(values) + again_most
 
 
+def test_many_columns_are_read_from_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = pa.struct([(f"c{n}", pa.string()) for n in range(2000)])
+    read = column(monkeypatch, "auto", pa.struct([("a", pa.list_(inner)), ("b", pa.string())]))
+    runs: list[int] = []
+    monkeypatch.setattr(read._reader, "read", _counting(read._reader.read, runs))  # type: ignore[union-attr]  # there is one
+    shown, _ = read.convert(pa.array([b'{"b":"x"}'] * 1200, pa.binary()))
+    assert len(shown) == sum(runs) == 1200
+    assert max(runs) == 499
+
+
 def _counting(method: Any, counts: list[int]) -> Any:
     def counted(values: pa.Array, *rest: Any) -> Any:
         counts.append(len(values))

@@ -26,6 +26,8 @@ from shoal.spark.json_rows import CORRUPT_RECORD, RowParser
 RUN_ROWS: Final = 16_384
 RUN_BYTES: Final = 4 * 1024 * 1024
 """How much is parsed at once. Larger runs are hardly faster, and cost more where one row is bad."""
+RUN_VALUES: Final = 1_000_000
+"""There is room made for a value of each column in each row, whether it is there or not."""
 SPLIT: Final = 16
 
 _DATE: Final = "^(19[7-9][0-9]|20[0-9]{2})-[0-9]{2}-[0-9]{2}"
@@ -57,12 +59,13 @@ class JsonColumn:
         self._zone = zone
         self._rows = RowParser(kind, zone)
         self._reader = _reader(kind)
+        self._run_rows = max(SPLIT, min(RUN_ROWS, RUN_VALUES // _width(kind)))
 
     def convert(self, values: pa.Array) -> tuple[pa.Array, list[Malformed]]:
         """The column, and which of its rows are malformed (they hold what could be read)."""
         parts: list[pa.Array] = []
         malformed: list[Malformed] = []
-        for start, run in _runs(values):
+        for start, run in _runs(values, self._run_rows):
             self._convert_run(run, start, parts, malformed)
         if not parts:
             return pa.nulls(0, self._kind), malformed
@@ -199,9 +202,13 @@ def _read_as(kind: pa.DataType) -> pa.DataType | None:
     return kind if is_plain else None
 
 
-def _runs(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """The values in portions that are parsed at once."""
-    rows = RUN_ROWS
+def _width(kind: pa.DataType) -> int:
+    """How many columns it is made of."""
+    return 1 + sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _runs(values: pa.Array, rows: int) -> Iterator[tuple[int, pa.Array]]:
+    """The values in portions that are parsed at once, of so many rows at most."""
     if len(values):
         rows = max(SPLIT, min(rows, RUN_BYTES * len(values) // max(1, values.nbytes)))
     for start in range(0, len(values), rows):
