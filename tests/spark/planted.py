@@ -123,13 +123,6 @@ PLANTED = (
         f"{READERS} without_an_end",
     ),
     PlantedBug(
-        "what was looked up in the ledger changes with the next look",
-        "spark/ledger.py",
-        "            return copy(page.journal)",
-        "            return page.journal",
-        f"{KILLS} stays_as_it_was",
-    ),
-    PlantedBug(
         "a sign before a zero is believed to Arrow's parser",
         "spark/json_arrow.py",
         "            _check(leaf)\n",

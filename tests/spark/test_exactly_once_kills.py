@@ -10,9 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from threading import Event
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -27,7 +25,7 @@ from shoal.spark.cluster import ClusterClient, sink_config
 from shoal.spark.exactly_once import PreparedTask, SinkDriver, TaskOrigin
 from shoal.spark.ledger import LedgerEntry, SinkLedger, TaskAttempt, TaskKey
 from shoal.spark.options import parse_sink
-from shoal.spark.sink_decisions import AttemptReport, QueryJournal, SinkConflictError
+from shoal.spark.sink_decisions import AttemptReport, SinkConflictError
 from shoal.types import TopicPartition
 from tests.spark.test_exactly_once import apache_kafka, committed, made, nothing_is_open, until
 from tests.spark.topics import Topics
@@ -291,16 +289,8 @@ def test_abort_ends_what_is_open_but_not_what_was_decided(query: Query) -> None:
 def late_task(query: Query, *happens: Callable[[], object]) -> None:
     """A task during which its driver does something before each of its parts, and at the end."""
     sent: list[SendFuture] = []
-    has_begun = Event()
-    look = query.ledger.journal
-
-    def looked(query_id: str) -> QueryJournal:
-        found = look(query_id)
-        has_begun.set()
-        return found
 
     def parts() -> Iterator[tuple[str, pa.RecordBatch]]:
-        assert has_begun.wait(30)
         for number, happen in enumerate(happens):
             if number:
                 yield query.out, pa.record_batch({"value": pa.array(numbers(0))})
@@ -313,36 +303,7 @@ def late_task(query: Query, *happens: Callable[[], object]) -> None:
         return []
 
     origin = TaskOrigin(query.query_id, "run", 0, 0, 0)
-    with patch.object(query.ledger, "journal", looked):
-        PreparedTask(query.ledger, query.properties, origin, send_and_keep).write(parts())
-
-
-def test_the_ledger_is_read_while_spark_makes_the_first_rows(query: Query) -> None:
-    is_waited_for = Event()
-    look = query.ledger.journal
-
-    def looked(query_id: str) -> QueryJournal:
-        assert is_waited_for.wait(30)
-        return look(query_id)
-
-    def parts() -> Iterator[tuple[str, pa.RecordBatch]]:
-        is_waited_for.set()
-        yield query.out, pa.record_batch({"value": pa.array(numbers(0))})
-
-    origin = TaskOrigin(query.query_id, "run", 0, 0, 0)
-    with patch.object(query.ledger, "journal", looked):
-        report = PreparedTask(query.ledger, query.properties, origin, send).write(parts())
-    query.commit(0, [report])
-    assert query.seen() == once(numbers(0))
-
-
-def test_what_was_looked_up_stays_as_it_was(query: Query) -> None:
-    before = query.ledger.journal(query.query_id)
-    query.commit(0, [query.write_task(0, 0, numbers(0), "run")])
-    assert (before.claims, before.decision) == (0, None)
-    after = query.ledger.journal(query.query_id)
-    assert after.claims == 1
-    assert after.decision is not None
+    PreparedTask(query.ledger, query.properties, origin, send_and_keep).write(parts())
 
 
 def nothing() -> None:

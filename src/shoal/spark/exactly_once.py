@@ -13,12 +13,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from shoal.client.transaction_admin import (
     end_transaction,
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
 
     Send = Callable[[Producer, str, pa.RecordBatch], list[SendFuture]]
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TIMEOUT: Final = "transaction.timeout.ms"
@@ -106,11 +102,7 @@ class PreparedTask:
     def write(self, parts: Iterable[tuple[str, pa.RecordBatch]]) -> AttemptReport:
         """Store the rows, unless they are stored; nobody sees them before the driver decides."""
         origin, fingerprint = self._origin, RowsFingerprint()
-        rows = iter(parts)
-        with _meanwhile(partial(self._ledger.journal, origin.query_id)) as asked:
-            first = list(islice(rows, 1))  # Spark makes it while the ledger is read
-            journal = asked.result()
-        parts = chain(first, rows)
+        journal = self._ledger.journal(origin.query_id)
         self._claims = journal.claims
         self._check_switch(journal)
         plan, before = task_plan(journal.decision, origin.batch_id, origin.task)
@@ -186,16 +178,6 @@ class PreparedTask:
 
         named = {**given, "transactional.id": self._origin.transactional_id}
         return Producer(ProducerConfig.from_properties(named))
-
-
-@contextmanager
-def _meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
-    """Does it in another thread; who leaves the block early does not wait for it."""
-    helper = ThreadPoolExecutor(1, "shoal-sink")
-    try:
-        yield helper.submit(work)
-    finally:
-        helper.shutdown(wait=False)
 
 
 def _told(
@@ -286,19 +268,21 @@ class SinkDriver:
 
     def _claim(self) -> QueryJournal:
         """Become who decides; what was decided before."""
-        with _meanwhile(partial(self._ledger.journal, self._query_id)) as asked:
-            self._token = Token(*self._client.ask(self._new_token))
-            last = asked.result().claim
+        last = self._ledger.journal(self._query_id).claim
+        mine = f"{PREFIX}{self._query_id}"
+        self._token = Token(
+            *self._client.ask(
+                lambda cluster, deadline: init_producer_id(
+                    cluster, mine, _TOKEN_TIMEOUT_MS, deadline
+                )
+            )
+        )
         self._sequence = 0
         if last is not None and last.producer_id != self._token.producer_id:
             # Epochs are used up, or the id had expired: the last epoch ends the old one.
             self._retire(last)
         self.claimed_at = self._append("claim", encode_claim(self._token))
         return self._ledger.journal(self._query_id)
-
-    async def _new_token(self, cluster: Cluster, deadline: Deadline) -> tuple[int, int]:
-        mine = f"{PREFIX}{self._query_id}"
-        return await init_producer_id(cluster, mine, _TOKEN_TIMEOUT_MS, deadline)
 
     def _retire(self, last: Token) -> None:
         retired = Token(last.producer_id, _EPOCH_MAX)

@@ -20,9 +20,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -141,7 +139,6 @@ class SinkLedger:
         self.connection = connection
         self._create()
         self._pages: dict[str, _Page] = {}
-        self._looking = Lock()  # what one has read, another must not read again
 
     def _create(self) -> None:
         with Admin(self.connection.admin_config) as admin:
@@ -156,9 +153,8 @@ class SinkLedger:
 
     def find(self, key: TaskKey) -> LedgerEntry | None:
         """What the task wrote last, the producer id of every attempt filled in."""
-        with self._looking:
-            page = self._page(key.query_id)
-            self._follow(page)
+        page = self._page(key.query_id)
+        self._follow(page)
         found = page.last.get(key.encode())
         if found is None:
             return None
@@ -169,10 +165,9 @@ class SinkLedger:
 
     def journal(self, query_id: str) -> QueryJournal:
         """What has been decided about a query, up to this moment (``sink_decisions.py``)."""
-        with self._looking:
-            page = self._page(query_id)
-            self._follow(page)
-            return copy(page.journal)  # it stays as it was, whoever looks next
+        page = self._page(query_id)
+        self._follow(page)
+        return page.journal
 
     def has_plain_rows(self, query_id: str, batch_id: int) -> bool:
         """Whether a micro-batch was written, or begun, without transactions; as last looked."""
